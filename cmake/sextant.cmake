@@ -1,0 +1,52 @@
+# The few functions every folder's CMakeLists.txt uses.
+
+# Flags of all our targets: warnings are errors; no -ffast-math ever (it breaks NaN checks and reproducibility);
+# -ffp-contract=off so that a float expression means the same in every build.
+add_library(sx_flags INTERFACE)
+target_compile_options(sx_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror
+                                          -ffp-contract=off -fno-omit-frame-pointer)
+target_include_directories(sx_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/generated)
+if(SX_SANITIZE)
+  target_compile_options(sx_flags INTERFACE -fsanitize=${SX_SANITIZE} -fno-sanitize-recover=all)
+  target_link_options(sx_flags INTERFACE -fsanitize=${SX_SANITIZE})
+else()
+  target_compile_options(sx_flags INTERFACE $<$<CONFIG:Release>:-D_FORTIFY_SOURCE=2> -fstack-protector-strong)
+endif()
+if(SX_FUZZ)
+  target_compile_options(sx_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# sx_library(name SOURCES a.cpp ... LINKS sx_base ... PRIVATE_LINKS simdjson::simdjson ...)
+function(sx_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  target_link_libraries(${name} PUBLIC sx_flags ${A_LINKS} PRIVATE ${A_PRIVATE_LINKS})
+endfunction()
+
+# sx_test(name SOURCES a_test.cpp ... LINKS sx_io ...): one GoogleTest binary a folder, found by ctest.
+# SLOW tests (labels) are left out of the sanitizer presets.
+function(sx_test name)
+  if(NOT SX_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "" "SOURCES;LINKS;LABELS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE ${A_LINKS} GTest::gtest GTest::gmock GTest::gtest_main rapidcheck)
+  target_compile_definitions(${name} PRIVATE SX_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "unit;${A_LABELS}" TIMEOUT 1200)
+endfunction()
+
+# sx_fuzz(name SOURCES x_fuzz.cpp LINKS ... CORPUS dir): a libFuzzer binary; ctest replays its corpus.
+function(sx_fuzz name)
+  if(NOT SX_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(A "" "CORPUS" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE ${A_LINKS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_test(NAME ${name} COMMAND ${name} -runs=20000 -max_total_time=30 ${CMAKE_CURRENT_BINARY_DIR}/${name}_work ${A_CORPUS})
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${name}_work)
+  set_tests_properties(${name} PROPERTIES LABELS fuzz)
+endfunction()

@@ -1,0 +1,37 @@
+// Policies (cli.md section 5) as data: per linear, how its activations are quantized and in what form its weights are used.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace sextant {
+
+enum class Act : uint8_t { kF32, kA16 };
+enum class Weights : uint8_t { kStored, kBf16, kF32 };
+
+struct PolicyRule {
+  std::string pattern = "*";  // shell-style on module names
+  Act act = Act::kA16;
+  Weights weights = Weights::kStored;
+  std::string spec;           // as the user wrote it
+};
+
+struct LinearPolicy {
+  Act act = Act::kA16;
+  Weights weights = Weights::kStored;
+};
+
+struct Policy {
+  std::vector<PolicyRule> rules;  // a later rule wins; at least one, matching everything
+  LinearPolicy for_module(std::string_view module) const;
+};
+
+// Parses --policy values; known policies of later issues (a4, a8) are kUnsupported by name, anything else kUsage.
+Result<Policy> parse_policy(std::span<const std::string> specs);
+
+}  // namespace sextant

@@ -1,5 +1,6 @@
-// Buffers sized at start. An Arena is one 64-byte aligned block; take<T>(n) hands out aligned pieces until it is full (a defect).
-// reset() reuses it. AlignedBuffer is a single such block with an owner.
+// Buffers sized at start. An Arena is one 64-byte aligned block; take<T>(n) hands out aligned
+// pieces until it is full (a defect). reset() reuses it. AlignedBuffer is a single such block with
+// an owner.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@ struct FreeDeleter {
   void operator()(std::byte* p) const noexcept;
 };
 
-// n_bytes of 64-byte aligned memory, 2 MB aligned with a huge-page hint when large; zero-filled by the system, or 0xFF-filled in
-// debug builds so that a read before the first write shows as NaN.
+// n_bytes of 64-byte aligned memory, 2 MB aligned with a huge-page hint when large; zero-filled by
+// the system, or 0xFF-filled in debug builds so that a read before the first write shows as NaN.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;

@@ -1,4 +1,5 @@
-// Checked arithmetic on numbers that come from a file or a client, and the one checked narrowing cast.
+// Checked arithmetic on numbers that come from a file or a client, and the one checked narrowing
+// cast.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ namespace sextant {
   if (__builtin_mul_overflow(a, b, &r)) return std::nullopt;
   return r;
 }
-// The product of a shape; a zero anywhere still needs every partial product to fit. nullopt on overflow or a negative extent.
+// The product of a shape; a zero anywhere still needs every partial product to fit. nullopt on
+// overflow or a negative extent.
 [[nodiscard]] inline std::optional<int64_t> checked_product(std::span<const int64_t> shape) {
   int64_t product = 1;
   for (const int64_t extent : shape) {

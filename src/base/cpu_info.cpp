@@ -24,16 +24,21 @@ CpuInfo read_cpu_info() {
   info.model_name = read_model_name();
   cpu_set_t set;
   CPU_ZERO(&set);
-  info.n_threads = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
+  info.n_threads = sched_getaffinity(0, sizeof set, &set) == 0
+                       ? CPU_COUNT(&set)
+                       : static_cast<int>(std::thread::hardware_concurrency());
   if (info.n_threads < 1) info.n_threads = 1;
 #if defined(__x86_64__)
   // __builtin_cpu_supports also asks the operating system (XCR0) whether it saves the registers.
   __builtin_cpu_init();
-  info.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  info.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
+  info.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+              __builtin_cpu_supports("bmi2");
+  info.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
   info.avx512_bf16 = info.avx512 && __builtin_cpu_supports("avx512bf16");
-  // AMX asks for a permission of the kernel; the table that uses it requests it. /proc/cpuinfo says what the processor has.
+  // AMX asks for a permission of the kernel; the table that uses it requests it. /proc/cpuinfo says
+  // what the processor has.
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
     if (line.rfind("flags", 0) == 0) {

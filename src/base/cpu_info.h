@@ -1,4 +1,5 @@
-// What this machine's processor can do, read once from CPUID. The kernel tables are chosen from it (kernels/ops.h).
+// What this machine's processor can do, read once from CPUID. The kernel tables are chosen from it
+// (kernels/ops.h).
 #pragma once
 
 #include <string>

@@ -11,7 +11,8 @@ std::atomic<LogLevel> g_level{LogLevel::kOff};
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = std::make_shared<spdlog::logger>("sextant", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto made = std::make_shared<spdlog::logger>(
+        "sextant", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_level(spdlog::level::trace);
     made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
     return made;

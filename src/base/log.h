@@ -1,5 +1,6 @@
-// Messages for people who asked for them. The library never prints results; it may log through this, and a face decides where it
-// goes (cli: standard error, by --log-level). Off until a face turns it on.
+// Messages for people who asked for them. The library never prints results; it may log through
+// this, and a face decides where it goes (cli: standard error, by --log-level). Off until a face
+// turns it on.
 #pragma once
 
 #include <string_view>

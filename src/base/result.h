@@ -1,6 +1,7 @@
-// Operating errors as values. Result<T> is tl::expected<T, Error>; an Error carries one of about ten codes, each mapped in one
-// table (error_status) to the exit status of cli.md section 2, and one sentence: what was expected, what was found, where, what to do.
-// Programmer errors are not Results: they are SX_CHECK (check.h). The library never prints and never exits.
+// Operating errors as values. Result<T> is tl::expected<T, Error>; an Error carries one of about
+// ten codes, each mapped in one table (error_status) to the exit status of cli.md section 2, and
+// one sentence: what was expected, what was found, where, what to do. Programmer errors are not
+// Results: they are SX_CHECK (check.h). The library never prints and never exits.
 #pragma once
 
 #include <cstdint>
@@ -47,27 +48,33 @@ using Status = Result<void>;
 std::string_view code_name(Code code);
 int exit_status(Code code);
 
-// fail(Code::kInput, "expected {}, found {}", a, b): the error to return from a function that returns Result.
+// fail(Code::kInput, "expected {}, found {}", a, b): the error to return from a function that
+// returns Result.
 template <class... Args>
-[[nodiscard]] tl::unexpected<Error> fail(Code code, fmt::format_string<Args...> format, Args&&... args) {
+[[nodiscard]] tl::unexpected<Error> fail(Code code, fmt::format_string<Args...> format,
+                                         Args&&... args) {
   return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...), {}});
 }
 template <class... Args>
-[[nodiscard]] tl::unexpected<Error> fail_at(Where where, Code code, fmt::format_string<Args...> format, Args&&... args) {
-  return tl::unexpected<Error>(Error{code, fmt::format(format, std::forward<Args>(args)...), std::move(where)});
+[[nodiscard]] tl::unexpected<Error> fail_at(Where where, Code code,
+                                            fmt::format_string<Args...> format, Args&&... args) {
+  return tl::unexpected<Error>(
+      Error{code, fmt::format(format, std::forward<Args>(args)...), std::move(where)});
 }
 
 }  // namespace sextant
 
-// SX_TRY(expr): returns the error of a Result from the enclosing function. SX_ASSIGN(auto x, expr): binds its value otherwise.
+// SX_TRY(expr): returns the error of a Result from the enclosing function. SX_ASSIGN(auto x, expr):
+// binds its value otherwise.
 #define SX_CONCAT_(a, b) a##b
 #define SX_CONCAT(a, b) SX_CONCAT_(a, b)
-#define SX_TRY(expr)                                                                         \
-  do {                                                                                       \
-    if (auto sx_r_ = (expr); !sx_r_) return tl::unexpected<::sextant::Error>(std::move(sx_r_).error()); \
+#define SX_TRY(expr)                                                     \
+  do {                                                                   \
+    if (auto sx_r_ = (expr); !sx_r_)                                     \
+      return tl::unexpected<::sextant::Error>(std::move(sx_r_).error()); \
   } while (false)
 #define SX_ASSIGN(decl, expr) SX_ASSIGN_(SX_CONCAT(sx_result_, __LINE__), decl, expr)
-#define SX_ASSIGN_(tmp, decl, expr)                                                  \
-  auto tmp = (expr);                                                                 \
-  if (!tmp) return tl::unexpected<::sextant::Error>(std::move(tmp).error());         \
+#define SX_ASSIGN_(tmp, decl, expr)                                          \
+  auto tmp = (expr);                                                         \
+  if (!tmp) return tl::unexpected<::sextant::Error>(std::move(tmp).error()); \
   decl = std::move(*tmp)

@@ -7,8 +7,8 @@
 namespace sextant {
 namespace {
 
-// About 20 to 50 us of spinning covers the gap between two kernels of a step; after that a worker sleeps. More threads than
-// processors must not spin long, so every few hundred rounds yield.
+// About 20 to 50 us of spinning covers the gap between two kernels of a step; after that a worker
+// sleeps. More threads than processors must not spin long, so every few hundred rounds yield.
 constexpr int kSpinRounds = 4000;
 
 inline void pause_cpu(int round) {
@@ -22,7 +22,8 @@ inline void pause_cpu(int round) {
 
 ThreadPool::ThreadPool(int n_threads) : n_threads_(n_threads < 1 ? 1 : n_threads) {
   threads_.reserve(static_cast<size_t>(n_threads_ - 1));
-  for (int worker = 1; worker < n_threads_; ++worker) threads_.emplace_back([this, worker] { worker_loop(worker); });
+  for (int worker = 1; worker < n_threads_; ++worker)
+    threads_.emplace_back([this, worker] { worker_loop(worker); });
 }
 
 ThreadPool::~ThreadPool() {
@@ -73,7 +74,10 @@ void ThreadPool::worker_loop(int worker) {
     }
     if (now == seen && !stop_.load(std::memory_order_acquire)) {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen || stop_.load(std::memory_order_acquire); });
+      wake_.wait(lock, [&] {
+        return generation_.load(std::memory_order_acquire) != seen ||
+               stop_.load(std::memory_order_acquire);
+      });
       now = generation_.load(std::memory_order_acquire);
     }
     if (stop_.load(std::memory_order_acquire)) return;

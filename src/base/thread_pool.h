@@ -1,6 +1,7 @@
-// A fork-join pool. run(n_tasks, f) calls f(task_idx, worker_idx) once for every task on the pool's threads, the caller being
-// worker 0, and returns when all are done. Tasks are handed out in order from one counter; for static splits use one task a worker.
-// One run at a time, from one thread; f must not throw and must not call run. Workers spin briefly, then sleep.
+// A fork-join pool. run(n_tasks, f) calls f(task_idx, worker_idx) once for every task on the pool's
+// threads, the caller being worker 0, and returns when all are done. Tasks are handed out in order
+// from one counter; for static splits use one task a worker. One run at a time, from one thread; f
+// must not throw and must not call run. Workers spin briefly, then sleep.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,8 @@ namespace sextant {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int n_threads);  // clamped to at least 1; threads are created here and joined by the destructor
+  explicit ThreadPool(int n_threads);  // clamped to at least 1; threads are created here and joined
+                                       // by the destructor
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -25,11 +27,14 @@ class ThreadPool {
   template <class F>
   void run(int64_t n_tasks, F&& f) {
     using Fn = std::remove_reference_t<F>;
-    run_raw(n_tasks, [](void* context, int64_t task, int worker) { (*static_cast<Fn*>(context))(task, worker); },
-            const_cast<void*>(static_cast<const void*>(&f)));
+    run_raw(
+        n_tasks,
+        [](void* context, int64_t task, int worker) { (*static_cast<Fn*>(context))(task, worker); },
+        const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  // Splits [0, n) into one contiguous range a worker, each a multiple of grain but the last; f(begin, end, worker_idx).
+  // Splits [0, n) into one contiguous range a worker, each a multiple of grain but the last;
+  // f(begin, end, worker_idx).
   template <class F>
   void split(int64_t n, int64_t grain, F&& f) {
     if (n <= 0) return;

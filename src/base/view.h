@@ -1,4 +1,5 @@
-// Views, not tensors: a matrix somebody else owns. Trivially copyable, the same on host and device. Strides in elements.
+// Views, not tensors: a matrix somebody else owns. Trivially copyable, the same on host and device.
+// Strides in elements.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,16 @@ struct Mat {
   int64_t stride = 0;  // elements between rows
 
   Mat() = default;
-  Mat(T* data_, int64_t rows_, int64_t cols_) : data(data_), rows(rows_), cols(cols_), stride(cols_) {}
-  Mat(T* data_, int64_t rows_, int64_t cols_, int64_t stride_) : data(data_), rows(rows_), cols(cols_), stride(stride_) {}
+  Mat(T* data_, int64_t rows_, int64_t cols_)
+      : data(data_), rows(rows_), cols(cols_), stride(cols_) {}
+  Mat(T* data_, int64_t rows_, int64_t cols_, int64_t stride_)
+      : data(data_), rows(rows_), cols(cols_), stride(stride_) {}
   template <class U>
-    requires(std::is_same_v<const U, T>)
-  Mat(Mat<U> other) : data(other.data), rows(other.rows), cols(other.cols), stride(other.stride) {}  // NOLINT: T to const T
+  requires(std::is_same_v<const U, T>) Mat(Mat<U> other)
+      : data(other.data),
+        rows(other.rows),
+        cols(other.cols),
+        stride(other.stride) {}  // NOLINT: T to const T
 
   std::span<T> row(int64_t i) const { return {data + i * stride, static_cast<size_t>(cols)}; }
   T& at(int64_t i, int64_t j) const { return data[i * stride + j]; }

@@ -1,5 +1,6 @@
-// A model directory in Hugging Face layout (or a cache snapshot, its models--... folder, or one .safetensors file): config,
-// generation config, shards (headers win over the index), every tensor by name, one LinearRecord a linear, findings on the way.
+// A model directory in Hugging Face layout (or a cache snapshot, its models--... folder, or one
+// .safetensors file): config, generation config, shards (headers win over the index), every tensor
+// by name, one LinearRecord a linear, findings on the way.
 #pragma once
 
 #include <filesystem>
@@ -23,32 +24,39 @@ struct CheckpointOptions {
 
 // How one exclusion or target pattern of the quantization config fared.
 struct PatternReport {
-  std::string source;   // "config.json ignore", "hf_quant_config.json exclude_modules", "group_0 targets"
+  std::string
+      source;  // "config.json ignore", "hf_quant_config.json exclude_modules", "group_0 targets"
   std::string pattern;
   std::vector<std::string> matched;  // modules, in name order
 };
 
 class Checkpoint {
  public:
-  // Opens and resolves everything; nothing large is read. An Error for what cannot be opened at all; what a checkpoint can have
-  // wrong with it is in findings(), errors included, so that inspect and doctor can go on.
-  static Result<std::unique_ptr<Checkpoint>> open(const std::filesystem::path& path, const CheckpointOptions& options = {});
+  // Opens and resolves everything; nothing large is read. An Error for what cannot be opened at
+  // all; what a checkpoint can have wrong with it is in findings(), errors included, so that
+  // inspect and doctor can go on.
+  static Result<std::unique_ptr<Checkpoint>> open(const std::filesystem::path& path,
+                                                  const CheckpointOptions& options = {});
   ~Checkpoint();
 
-  const std::filesystem::path& root() const;             // the resolved directory (or the file's parent)
-  const JsonValue* config() const;                       // config.json, nullptr for a bare file
-  const JsonValue* generation_config() const;            // nullptr where there is none
-  std::string_view dialect() const;                      // "modelopt", "compressed-tensors", "fp8", "mxfp4", "plain", "mixed"
+  const std::filesystem::path& root() const;   // the resolved directory (or the file's parent)
+  const JsonValue* config() const;             // config.json, nullptr for a bare file
+  const JsonValue* generation_config() const;  // nullptr where there is none
+  std::string_view dialect()
+      const;  // "modelopt", "compressed-tensors", "fp8", "mxfp4", "plain", "mixed"
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const;
 
   // Every tensor, by name. Tensors that belong to a linear are found through their record as well.
   const std::map<std::string, TensorRef, std::less<>>& tensors() const;
-  TensorRef tensor(std::string_view name) const;         // empty where there is none
-  const std::map<std::string, LinearRecord, std::less<>>& linears() const;  // by module; 2-D plain weights too, embeddings included
+  TensorRef tensor(std::string_view name) const;  // empty where there is none
+  const std::map<std::string, LinearRecord, std::less<>>& linears()
+      const;  // by module; 2-D plain weights too, embeddings included
   const LinearRecord* linear(std::string_view module) const;
-  // The names of the tensors a record was made from (weight, scales, global and input scales), for consumption accounting.
+  // The names of the tensors a record was made from (weight, scales, global and input scales), for
+  // consumption accounting.
   std::vector<std::string> tensors_of(const LinearRecord& linear) const;
-  // Tensors that no record and no plain parameter explains, with the reason when they are of a known harmless kind.
+  // Tensors that no record and no plain parameter explains, with the reason when they are of a
+  // known harmless kind.
   const std::vector<Finding>& findings() const;
   const std::vector<PatternReport>& patterns() const;
 

@@ -1,5 +1,6 @@
-// What is noteworthy about a checkpoint, in the form doctor prints (cli.md section 4). Loading collects findings too: an error
-// finding stops the load, a warning is shown, a note is listed on request.
+// What is noteworthy about a checkpoint, in the form doctor prints (cli.md section 4). Loading
+// collects findings too: an error finding stops the load, a warning is shown, a note is listed on
+// request.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Finding {
   std::optional<double> value;
   std::string expected;
   int64_t count = 1;
-  bool activation_only = false;  // refuses only policies that use activation scales (cli.md section 4)
+  bool activation_only =
+      false;  // refuses only policies that use activation scales (cli.md section 4)
 };
 
 }  // namespace sextant

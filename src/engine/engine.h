@@ -1,5 +1,5 @@
-// The waist: requests go in, events come out. One thread calls step(); it owns every session, page and counter. Batched scheduling
-// comes with the server; the interface is the final one.
+// The waist: requests go in, events come out. One thread calls step(); it owns every session, page
+// and counter. Batched scheduling comes with the server; the interface is the final one.
 #pragma once
 
 #include <cstdint>
@@ -31,11 +31,11 @@ struct SamplingParams {
 struct Request {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
-  int64_t max_tokens = -1;            // -1: until the context is full
-  std::vector<int32_t> stop_ids;      // the model's end tokens unless ignore_eos
+  int64_t max_tokens = -1;        // -1: until the context is full
+  std::vector<int32_t> stop_ids;  // the model's end tokens unless ignore_eos
   bool ignore_eos = false;
-  int32_t n_logprobs = 0;             // top log-probabilities a token; 0: none
-  int64_t n_valid_vocab = 0;          // ids from here on are masked (padded vocabularies); 0: the model's
+  int32_t n_logprobs = 0;     // top log-probabilities a token; 0: none
+  int64_t n_valid_vocab = 0;  // ids from here on are masked (padded vocabularies); 0: the model's
 };
 
 using RequestId = int64_t;
@@ -50,16 +50,17 @@ struct Event {
   enum class Kind : uint8_t { kToken, kFinished };
   Kind kind = Kind::kToken;
   RequestId request = 0;
-  int32_t token = 0;                       // kToken
-  float logprob = 0.0F;                    // kToken, when n_logprobs > 0
-  std::vector<TokenLogprob> top;           // kToken, when n_logprobs > 0
+  int32_t token = 0;                          // kToken
+  float logprob = 0.0F;                       // kToken, when n_logprobs > 0
+  std::vector<TokenLogprob> top;              // kToken, when n_logprobs > 0
   FinishReason reason = FinishReason::kStop;  // kFinished
-  std::optional<Error> error;              // kFinished with kError: names the first bad tap for non-finite logits
+  std::optional<Error>
+      error;  // kFinished with kError: names the first bad tap for non-finite logits
 };
 
 struct EngineOptions {
-  int64_t max_context = 0;        // tokens of one sequence; 0: the model's, capped by kv_bytes
-  int64_t kv_bytes = 0;           // 0: enough for one sequence of max_context, within available memory
+  int64_t max_context = 0;  // tokens of one sequence; 0: the model's, capped by kv_bytes
+  int64_t kv_bytes = 0;     // 0: enough for one sequence of max_context, within available memory
   int64_t max_requests = 64;
   int64_t prefill_chunk = 512;
 };
@@ -73,11 +74,14 @@ struct EngineStats {
 
 class Engine {
  public:
-  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const Model> model, const EngineOptions& options, std::shared_ptr<ThreadPool> pool);
+  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const Model> model,
+                                                const EngineOptions& options,
+                                                std::shared_ptr<ThreadPool> pool);
   virtual ~Engine() = default;
 
-  virtual Result<RequestId> submit(Request request) = 0;  // validated here: ids in range, prompt fits, parameters in range
-  virtual void cancel(RequestId request) = 0;             // its kFinished event follows within one step
+  virtual Result<RequestId> submit(
+      Request request) = 0;  // validated here: ids in range, prompt fits, parameters in range
+  virtual void cancel(RequestId request) = 0;  // its kFinished event follows within one step
   // Runs one step of all active requests; false when there was nothing to do. Events are appended.
   virtual bool step(std::vector<Event>& events) = 0;
   virtual EngineStats stats() const = 0;

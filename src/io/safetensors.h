@@ -1,5 +1,6 @@
-// One safetensors file: header parsed with checked arithmetic (serving.md 5.2 and 5.5 A), data mapped. A file that opens is sound:
-// every tensor's bytes lie inside it, sizes agree with shape and dtype, no holes, overlaps or duplicate names.
+// One safetensors file: header parsed with checked arithmetic (serving.md 5.2 and 5.5 A), data
+// mapped. A file that opens is sound: every tensor's bytes lie inside it, sizes agree with shape
+// and dtype, no holes, overlaps or duplicate names.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +40,17 @@ struct TensorInfo {
 
 class SafetensorsFile {
  public:
-  static Result<SafetensorsFile> open(const std::filesystem::path& path, const SafetensorsLimits& limits = {});
+  static Result<SafetensorsFile> open(const std::filesystem::path& path,
+                                      const SafetensorsLimits& limits = {});
 
-  const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of their offsets
-  const TensorInfo* find(std::string_view name) const;                 // nullptr where there is none
-  std::span<const std::byte> bytes(const TensorInfo& tensor) const { return file_.bytes().subspan(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.n_bytes())); }
+  const std::vector<TensorInfo>& tensors() const {
+    return tensors_;
+  }                                                     // in the order of their offsets
+  const TensorInfo* find(std::string_view name) const;  // nullptr where there is none
+  std::span<const std::byte> bytes(const TensorInfo& tensor) const {
+    return file_.bytes().subspan(static_cast<size_t>(tensor.begin),
+                                 static_cast<size_t>(tensor.n_bytes()));
+  }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const MappedFile& file() const { return file_; }
   const std::filesystem::path& path() const { return file_.path(); }

@@ -1,10 +1,12 @@
-// Every operation of the forward pass, declared once with shapes, as one plain table of pointers. ref/ fills the whole table slowly
-// and obviously; an ISA's table starts as a copy of ref and replaces what it has, so a new backend is right on day one. select_ops
-// picks the best table for this processor, or one by name.
+// Every operation of the forward pass, declared once with shapes, as one plain table of pointers.
+// ref/ fills the whole table slowly and obviously; an ISA's table starts as a copy of ref and
+// replaces what it has, so a new backend is right on day one. select_ops picks the best table for
+// this processor, or one by name.
 //
-// Shapes are checked in one line at the top of each op. All sums are float32. Results of a row never depend on how many other rows
-// the call has, nor on the number of threads: each output element is summed over k in one fixed order, so decode, prefill of any
-// chunking and batches agree bit for bit within one table.
+// Shapes are checked in one line at the top of each op. All sums are float32. Results of a row
+// never depend on how many other rows the call has, nor on the number of threads: each output
+// element is summed over k in one fixed order, so decode, prefill of any chunking and batches agree
+// bit for bit within one table.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +23,8 @@
 
 namespace sextant {
 
-// How a linear takes its input. kF32: as it is. kBf16: rounded to BF16 first (policy a16), products and sums in float32.
+// How a linear takes its input. kF32: as it is. kBf16: rounded to BF16 first (policy a16), products
+// and sums in float32.
 enum class ActForm : uint8_t { kF32, kBf16 };
 
 // In which form the weights stay in memory.
@@ -34,13 +37,15 @@ enum class WeightForm : uint8_t {
   kMxfp4,  // E2M1 nibbles, UE8M0 scale per 32
 };
 
-// What a packer reads: one linear as the file has it, row-major; plain pointers, no checkpoint types.
+// What a packer reads: one linear as the file has it, row-major; plain pointers, no checkpoint
+// types.
 struct WeightSource {
   WeightForm form = WeightForm::kBf16;
   int64_t n = 0;
   int64_t k = 0;
   const std::byte* weight = nullptr;  // codes or values, row-major
-  const std::byte* scales = nullptr;  // kNvfp4: E4M3 [n, ceil(k/16)]; kMxfp4: UE8M0 [n, k/32]; kFp8: scale_dtype [ceil(n/block_n), ceil(k/block_k)]
+  const std::byte* scales = nullptr;  // kNvfp4: E4M3 [n, ceil(k/16)]; kMxfp4: UE8M0 [n, k/32];
+                                      // kFp8: scale_dtype [ceil(n/block_n), ceil(k/block_k)]
   DType scale_dtype = DType::kF8E4M3;
   int64_t block_n = 1;
   int64_t block_k = 16;
@@ -52,15 +57,16 @@ struct PackedLinear {
   WeightForm form = WeightForm::kBf16;
   int64_t n = 0;
   int64_t k = 0;
-  AlignedBuffer data;               // layout of the table that packed it
-  AlignedBuffer row_multiplier;     // float [n], padded; empty for 1
-  AlignedBuffer scales;             // kFp8: float per (row block, k block); otherwise within data
+  AlignedBuffer data;            // layout of the table that packed it
+  AlignedBuffer row_multiplier;  // float [n], padded; empty for 1
+  AlignedBuffer scales;          // kFp8: float per (row block, k block); otherwise within data
   int64_t block_n = 1;
   int64_t block_k = 16;
-  int64_t weight_bytes = 0;         // what one decode step reads
+  int64_t weight_bytes = 0;  // what one decode step reads
 };
 
-// One sequence's keys and values of one layer, in pages of page_tokens positions: page p holds [page_tokens, n_kv_heads, head_dim].
+// One sequence's keys and values of one layer, in pages of page_tokens positions: page p holds
+// [page_tokens, n_kv_heads, head_dim].
 struct KvView {
   const void* const* k_pages = nullptr;
   const void* const* v_pages = nullptr;
@@ -68,8 +74,9 @@ struct KvView {
   int64_t page_tokens = 0;
 };
 
-// Query rows [row_begin, row_begin + n_rows) of the call belong to one sequence at positions pos_begin ...; row i attends to
-// positions max(0, pos - window + 1) .. pos, all of which are in kv already.
+// Query rows [row_begin, row_begin + n_rows) of the call belong to one sequence at positions
+// pos_begin ...; row i attends to positions max(0, pos - window + 1) .. pos, all of which are in kv
+// already.
 struct AttentionSeq {
   int64_t row_begin = 0;
   int64_t n_rows = 0;
@@ -91,21 +98,28 @@ struct Ops {
   // Lays one linear out for this table. Rows in parallel. The source may be dropped afterwards.
   PackedLinear (*pack)(const WeightSource& source, ThreadPool& pool) = nullptr;
 
-  // ys[i] [m, n_i] = x [m, k] * ws[i]^T, times row multipliers. All ws share x, so that it is converted once and the fork is one.
-  void (*linear)(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act, std::span<const Mat<float>> ys, ThreadPool& pool) = nullptr;
+  // ys[i] [m, n_i] = x [m, k] * ws[i]^T, times row multipliers. All ws share x, so that it is
+  // converted once and the fork is one.
+  void (*linear)(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
+                 std::span<const Mat<float>> ys, ThreadPool& pool) = nullptr;
 
   // y[r, :] = x[r, :] / sqrt(mean(x^2) + eps) * weight; x and y [m, d] may be the same.
-  void (*rms_norm)(Mat<const float> x, std::span<const float> weight, float eps, Mat<float> y, ThreadPool& pool) = nullptr;
+  void (*rms_norm)(Mat<const float> x, std::span<const float> weight, float eps, Mat<float> y,
+                   ThreadPool& pool) = nullptr;
 
-  // Rotates the first 2 * cos.cols dims of each head in place, half-split pairs (i, i + rot/2): x [m, n_heads * head_dim],
-  // cos and sin [m, rot/2].
-  void (*rope)(Mat<float> x, int64_t n_heads, int64_t head_dim, Mat<const float> cos, Mat<const float> sin, ThreadPool& pool) = nullptr;
+  // Rotates the first 2 * cos.cols dims of each head in place, half-split pairs (i, i + rot/2): x
+  // [m, n_heads * head_dim], cos and sin [m, rot/2].
+  void (*rope)(Mat<float> x, int64_t n_heads, int64_t head_dim, Mat<const float> cos,
+               Mat<const float> sin, ThreadPool& pool) = nullptr;
 
-  // out [m, n_heads * head_dim] = softmax(scale * q k^T, causal, windowed) v. Keys are visited in blocks at fixed absolute positions.
-  void (*attention)(Mat<const float> q, std::span<const AttentionSeq> seqs, const AttentionParams& params, Mat<float> out, ThreadPool& pool) = nullptr;
+  // out [m, n_heads * head_dim] = softmax(scale * q k^T, causal, windowed) v. Keys are visited in
+  // blocks at fixed absolute positions.
+  void (*attention)(Mat<const float> q, std::span<const AttentionSeq> seqs,
+                    const AttentionParams& params, Mat<float> out, ThreadPool& pool) = nullptr;
 
   // out = silu(gate) * up, elementwise; [m, d_ff].
-  void (*silu_mul)(Mat<const float> gate, Mat<const float> up, Mat<float> out, ThreadPool& pool) = nullptr;
+  void (*silu_mul)(Mat<const float> gate, Mat<const float> up, Mat<float> out,
+                   ThreadPool& pool) = nullptr;
 
   // x += y, elementwise.
   void (*add)(Mat<float> x, Mat<const float> y, ThreadPool& pool) = nullptr;
@@ -113,8 +127,10 @@ struct Ops {
   // x[r, :] += bias.
   void (*add_bias)(Mat<float> x, std::span<const float> bias, ThreadPool& pool) = nullptr;
 
-  // Rows of a stored table (kF32, kBF16, kF16; row-major [n_vocab, d]) as float32; ids were checked by the caller.
-  void (*embed)(const std::byte* table, DType dtype, int64_t d, std::span<const int32_t> ids, Mat<float> out) = nullptr;
+  // Rows of a stored table (kF32, kBF16, kF16; row-major [n_vocab, d]) as float32; ids were checked
+  // by the caller.
+  void (*embed)(const std::byte* table, DType dtype, int64_t d, std::span<const int32_t> ids,
+                Mat<float> out) = nullptr;
 
   // Keys or values into the cache's dtype: dst [n] from src [n].
   void (*store_kv)(std::span<const float> src, DType dtype, void* dst) = nullptr;
@@ -122,7 +138,8 @@ struct Ops {
 
 // The tables of this build that this processor can run, best first; "ref" is always last.
 std::vector<const Ops*> available_ops();
-// By name ("ref", "avx2", "avx512-nobf16", "avx512"), or the best for "" or "auto". kUnsupported with the list of what there is.
+// By name ("ref", "avx2", "avx512-nobf16", "avx512"), or the best for "" or "auto". kUnsupported
+// with the list of what there is.
 Result<const Ops*> select_ops(std::string_view name);
 
 }  // namespace sextant

@@ -1,5 +1,6 @@
-// config.json of the dense families in one plain struct, both styles (rope_theta / rope_scaling / torch_dtype, and rope_parameters /
-// dtype). Every field is range-checked when read; nothing is guessed in silence.
+// config.json of the dense families in one plain struct, both styles (rope_theta / rope_scaling /
+// torch_dtype, and rope_parameters / dtype). Every field is range-checked when read; nothing is
+// guessed in silence.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,12 @@ struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
   double theta = 10000.0;
   double factor = 1.0;
-  double low_freq_factor = 1.0;        // llama3
+  double low_freq_factor = 1.0;  // llama3
   double high_freq_factor = 4.0;
-  int64_t original_max_position = 0;   // llama3, yarn, dynamic
-  double beta_fast = 32.0;             // yarn
+  int64_t original_max_position = 0;  // llama3, yarn, dynamic
+  double beta_fast = 32.0;            // yarn
   double beta_slow = 1.0;
-  double attention_factor = 0.0;       // 0: from factor / mscale
+  double attention_factor = 0.0;  // 0: from factor / mscale
   double mscale = 0.0;
   double mscale_all_dim = 0.0;
   bool truncate = true;
@@ -44,10 +45,10 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;               // Qwen3: per-head RMS norm of q and k
+  bool qk_norm = false;  // Qwen3: per-head RMS norm of q and k
   RopeConfig rope;
-  std::vector<int64_t> window;        // per layer, 0: full attention
-  std::vector<int32_t> eos_ids;       // of config.json and generation_config.json, merged
+  std::vector<int64_t> window;   // per layer, 0: full attention
+  std::vector<int32_t> eos_ids;  // of config.json and generation_config.json, merged
   int32_t bos_id = -1;
 };
 

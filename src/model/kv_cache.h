@@ -1,5 +1,6 @@
-// Paged key/value storage. A KvPool owns pages of page_tokens positions over all layers; a KvSequence is a list of its pages. Pages
-// are handed out and given back by the engine thread only; nothing is allocated after the pool is made.
+// Paged key/value storage. A KvPool owns pages of page_tokens positions over all layers; a
+// KvSequence is a list of its pages. Pages are handed out and given back by the engine thread only;
+// nothing is allocated after the pool is made.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +33,15 @@ class KvSequence {
   KvSequence(const KvSequence&) = delete;
   KvSequence& operator=(const KvSequence&) = delete;
 
-  // Pages for positions [0, n_tokens); false when the pool is empty (the sequence keeps what it has).
+  // Pages for positions [0, n_tokens); false when the pool is empty (the sequence keeps what it
+  // has).
   [[nodiscard]] bool reserve(int64_t n_tokens);
   // Forgets positions from n_tokens on; pages past them go back.
   void truncate(int64_t n_tokens);
   int64_t capacity() const;
   KvView view(int64_t layer) const;
-  // Where the keys and values of one position of one layer are written: [n_kv_heads * head_dim] of layout().dtype each.
+  // Where the keys and values of one position of one layer are written: [n_kv_heads * head_dim] of
+  // layout().dtype each.
   void* k_at(int64_t layer, int64_t pos);
   void* v_at(int64_t layer, int64_t pos);
   const KvLayout& layout() const;

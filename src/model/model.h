@@ -1,5 +1,6 @@
-// A model ready to run: config, weights bound once and resident in the layout of one ops table, and its forward pass. Immutable and
-// shared by all sessions; sequences' state (KvSequence) belongs to the caller.
+// A model ready to run: config, weights bound once and resident in the layout of one ops table, and
+// its forward pass. Immutable and shared by all sessions; sequences' state (KvSequence) belongs to
+// the caller.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +23,19 @@
 namespace sextant {
 
 struct ModelOptions {
-  std::string isa;                        // "" for the best
-  std::vector<std::string> policies;      // --policy values, later rules win; empty: a16
-  std::vector<std::string> allow;         // names of unbound or unconsumed tensors the user accepts (shell-style)
-  int64_t max_context = 0;                // 0: the config's
+  std::string isa;                    // "" for the best
+  std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
+  std::vector<std::string>
+      allow;                // names of unbound or unconsumed tensors the user accepts (shell-style)
+  int64_t max_context = 0;  // 0: the config's
 };
 
 // Some consecutive tokens of one sequence in a step.
 struct StepSeq {
-  KvSequence* kv = nullptr;               // its pages already cover pos_begin + ids.size()
+  KvSequence* kv = nullptr;  // its pages already cover pos_begin + ids.size()
   std::span<const int32_t> ids;
   int64_t pos_begin = 0;
-  int64_t n_logits = 1;                   // logits of the last n rows are wanted (0 for a middle chunk of prefill)
+  int64_t n_logits = 1;  // logits of the last n rows are wanted (0 for a middle chunk of prefill)
 };
 
 // Buffers of a step, sized once for max_tokens rows; a step allocates nothing.
@@ -45,9 +47,12 @@ using StepBuffersPtr = std::unique_ptr<StepBuffers, StepBuffersDeleter>;
 
 class Model {
  public:
-  // Opens, binds (every parameter once; unbound and unconsumed tensors are reported by name and stop the load), repacks.
-  static Result<std::shared_ptr<const Model>> load(const std::filesystem::path& path, const ModelOptions& options, ThreadPool& pool);
-  static Result<std::shared_ptr<const Model>> load(std::unique_ptr<Checkpoint> checkpoint, const ModelOptions& options, ThreadPool& pool);
+  // Opens, binds (every parameter once; unbound and unconsumed tensors are reported by name and
+  // stop the load), repacks.
+  static Result<std::shared_ptr<const Model>> load(const std::filesystem::path& path,
+                                                   const ModelOptions& options, ThreadPool& pool);
+  static Result<std::shared_ptr<const Model>> load(std::unique_ptr<Checkpoint> checkpoint,
+                                                   const ModelOptions& options, ThreadPool& pool);
   virtual ~Model() = default;
 
   virtual const ModelConfig& config() const = 0;
@@ -55,12 +60,15 @@ class Model {
   virtual const Ops& ops() const = 0;
   virtual const std::vector<Finding>& findings() const = 0;  // warnings and notes of the load
   virtual int64_t weight_bytes() const = 0;                  // resident
-  virtual int64_t bytes_per_token() const = 0;               // weight bytes that one decode step of one token reads
+  virtual int64_t bytes_per_token()
+      const = 0;  // weight bytes that one decode step of one token reads
   virtual KvLayout kv_layout() const = 0;
 
   virtual StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const = 0;
-  // One step of a batch. logits [sum of n_logits, n_vocab], rows in the order of seqs. probe may be null.
-  virtual void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits, Probe* probe, ThreadPool& pool) const = 0;
+  // One step of a batch. logits [sum of n_logits, n_vocab], rows in the order of seqs. probe may be
+  // null.
+  virtual void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits,
+                       Probe* probe, ThreadPool& pool) const = 0;
 };
 
 }  // namespace sextant

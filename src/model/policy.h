@@ -1,4 +1,5 @@
-// Policies (cli.md section 5) as data: per linear, how its activations are quantized and in what form its weights are used.
+// Policies (cli.md section 5) as data: per linear, how its activations are quantized and in what
+// form its weights are used.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct PolicyRule {
   std::string pattern = "*";  // shell-style on module names
   Act act = Act::kA16;
   Weights weights = Weights::kStored;
-  std::string spec;           // as the user wrote it
+  std::string spec;  // as the user wrote it
 };
 
 struct LinearPolicy {
@@ -31,7 +32,8 @@ struct Policy {
   LinearPolicy for_module(std::string_view module) const;
 };
 
-// Parses --policy values; known policies of later issues (a4, a8) are kUnsupported by name, anything else kUsage.
+// Parses --policy values; known policies of later issues (a4, a8) are kUnsupported by name,
+// anything else kUsage.
 Result<Policy> parse_policy(std::span<const std::string> specs);
 
 }  // namespace sextant

@@ -16,18 +16,23 @@
 namespace sextant {
 
 struct EncodeOptions {
-  bool add_special = false;     // what the post-processor adds: BOS and the like
-  bool parse_special = true;    // special added tokens in the text become their ids; false: they stay text
+  bool add_special = false;  // what the post-processor adds: BOS and the like
+  bool parse_special =
+      true;  // special added tokens in the text become their ids; false: they stay text
 };
 
 class Tokenizer {
  public:
-  static Result<std::shared_ptr<const Tokenizer>> from_file(const std::filesystem::path& path);  // tokenizer.json, or a directory that has one
-  static Result<std::shared_ptr<const Tokenizer>> from_json(const JsonValue& json, std::string_view name);
+  static Result<std::shared_ptr<const Tokenizer>> from_file(
+      const std::filesystem::path& path);  // tokenizer.json, or a directory that has one
+  static Result<std::shared_ptr<const Tokenizer>> from_json(const JsonValue& json,
+                                                            std::string_view name);
   ~Tokenizer();
 
-  // text: any bytes; invalid UTF-8 is read as the tokenizers package would (U+FFFD). Bounded by limits in the implementation.
-  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  // text: any bytes; invalid UTF-8 is read as the tokenizers package would (U+FFFD). Bounded by
+  // limits in the implementation.
+  Result<std::vector<int32_t>> encode(std::string_view text,
+                                      const EncodeOptions& options = {}) const;
   std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
 
   int64_t n_vocab() const;  // highest id + 1
@@ -42,8 +47,9 @@ class Tokenizer {
   std::unique_ptr<Impl> impl_;
 };
 
-// Text as it becomes final: never splits UTF-8. push returns what the id adds (empty while a character is incomplete); finish what
-// is left, an incomplete character as U+FFFD as decode() would give it.
+// Text as it becomes final: never splits UTF-8. push returns what the id adds (empty while a
+// character is incomplete); finish what is left, an incomplete character as U+FFFD as decode()
+// would give it.
 class StreamDecoder {
  public:
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);

@@ -41,5 +41,24 @@ constexpr float fp16_to_f32(uint16_t h) {
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;  // subnormal or zero, exact
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
 }
+constexpr float to_f32(Fp16 x) { return fp16_to_f32(x.bits); }
+
+// Nearest even; from 65520 on (halfway between 65504 and 65536) infinity; NaN stays NaN and keeps
+// its sign. Subnormals: 2^-1 has an ulp of 2^-24 in float32, so adding it rounds to FP16's
+// subnormal grid, and the low bits of the sum are the FP16 bits.
+constexpr uint16_t f32_to_fp16(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = (u >> 16) & 0x8000U;
+  const uint32_t a = u & 0x7FFFFFFFU;
+  if (a > 0x7F800000U) return static_cast<uint16_t>(sign | 0x7E00U | ((a >> 13) & 0x3FFU));
+  if (a >= 0x477FF000U) return static_cast<uint16_t>(sign | 0x7C00U);  // 65520
+  if (a < 0x38800000U) {                                               // 2^-14
+    const float shifted = std::bit_cast<float>(a) + 0.5F;
+    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
+  }
+  const uint32_t rounded = a + 0xFFFU + ((a >> 13) & 1U);
+  return static_cast<uint16_t>(sign | ((rounded >> 13) - (112U << 10)));
+}
+constexpr Fp16 to_fp16(float x) { return Fp16{f32_to_fp16(x)}; }
 
 }  // namespace sextant

@@ -27,4 +27,32 @@ inline constexpr std::array<float, 256> kE4m3Values = [] {
 }();
 constexpr float e4m3_decode(uint8_t byte) { return kE4m3Values[byte]; }
 
+// The two converters that exist (nvfp4.md 1.2). They differ above 464 only, where kSaturating gives
+// 448 (CUDA's SATFINITE) and kNonSaturating NaN (PyTorch's cast).
+enum class E4m3Overflow : uint8_t { kSaturating, kNonSaturating };
+
+// Nearest even. NaN of either sign is 0x7F. Up to 464, halfway between 448 and what would be 480,
+// the result is 448 in both modes. Subnormals: 2^14 has an ulp of 2^-9 in float32, so adding it
+// rounds to the subnormal grid. Normals: example 1.0625 = 0x3F880000; the three kept mantissa bits
+// are 0, the cut ones exactly half, lsb 0: adding 0x7FFFF does not carry, so 1.0 (0x38).
+template <E4m3Overflow kOverflow>
+constexpr uint8_t e4m3_encode_as(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = (u >> 24) & 0x80U;
+  const uint32_t a = u & 0x7FFFFFFFU;
+  if (a > 0x7F800000U) return 0x7F;
+  if (a > 0x43E80000U)  // 464
+    return static_cast<uint8_t>(sign | (kOverflow == E4m3Overflow::kSaturating ? 0x7EU : 0x7FU));
+  if (a < 0x3C800000U) {  // 2^-6
+    const float shifted = std::bit_cast<float>(a) + 0x1p14F;
+    return static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000U));
+  }
+  const uint32_t rounded = a + 0x7FFFFU + ((a >> 20) & 1U);
+  return static_cast<uint8_t>(sign | ((rounded >> 20) - (120U << 3)));
+}
+constexpr uint8_t e4m3_encode(float x) { return e4m3_encode_as<E4m3Overflow::kSaturating>(x); }
+constexpr uint8_t e4m3_encode_nonsaturating(float x) {
+  return e4m3_encode_as<E4m3Overflow::kNonSaturating>(x);
+}
+
 }  // namespace sextant

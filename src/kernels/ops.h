@@ -3,10 +3,12 @@
 // replaces what it has, so a new backend is right on day one. select_ops picks the best table for
 // this processor, or one by name.
 //
-// Shapes are checked in one line at the top of each op. All sums are float32. Results of a row
-// never depend on how many other rows the call has, nor on the number of threads: each output
-// element is summed over k in one fixed order, so decode, prefill of any chunking and batches agree
-// bit for bit within one table.
+// Shapes are checked in one line at the top of each op. ref sums in float64 and rounds once; every
+// other table sums in float32. Results of a row never depend on how many other rows the call has,
+// nor on the number of threads: each output element is summed over k in one fixed order, so decode,
+// prefill of any chunking and batches agree bit for bit within one table. Ops allocate nothing
+// after the first call with a width: each thread keeps its scratch (scratch.h), whose size depends
+// on widths only, never on the number of rows.
 #pragma once
 
 #include <cstdint>
@@ -32,24 +34,31 @@ enum class WeightForm : uint8_t {
   kF32,
   kBf16,
   kF16,
-  kFp8,    // E4M3 bytes, float32 scale per (row, k_group) or per row
-  kNvfp4,  // E2M1 nibbles, E4M3 scale per 16, float32 multiplier per row
+  kFp8,    // E4M3 bytes, float32 scale per (block_n rows, block_k columns) or none
+  kNvfp4,  // E2M1 nibbles, E4M3 scale per 16
   kMxfp4,  // E2M1 nibbles, UE8M0 scale per 32
 };
 
 // What a packer reads: one linear as the file has it, row-major; plain pointers, no checkpoint
-// types.
+// types. A weight counts as code * scale * row_multiplier: the exact product, no rounding between.
+// NaN scales and codes make their row of the result NaN; negative E4M3 scales count as they are.
 struct WeightSource {
   WeightForm form = WeightForm::kBf16;
   int64_t n = 0;
-  int64_t k = 0;
-  const std::byte* weight = nullptr;  // codes or values, row-major
-  const std::byte* scales = nullptr;  // kNvfp4: E4M3 [n, ceil(k/16)]; kMxfp4: UE8M0 [n, k/32];
-                                      // kFp8: scale_dtype [ceil(n/block_n), ceil(k/block_k)]
-  DType scale_dtype = DType::kF8E4M3;
-  int64_t block_n = 1;
+  int64_t k = 0;                      // even for the FP4 forms; a last block may be partial
+  const std::byte* weight = nullptr;  // codes or values, row-major, rows without padding
+  const std::byte* scales =
+      nullptr;  // kNvfp4: E4M3 [n, ceil(k/16)]; kMxfp4: UE8M0 [n, ceil(k/32)]
+                // kFp8: scale_dtype [ceil(n/block_n), ceil(k/block_k)] or null
+  DType scale_dtype = DType::kF8E4M3;  // kFp8: kF32, kBF16, kF16 or kF8E8M0; others: not read
+  int64_t block_n = 1;                 // kFp8 with scales
   int64_t block_k = 16;
   std::span<const float> row_multiplier;  // [n] (g of each row), or empty for 1
+
+  // Called from the caller's thread, with growing row_end: rows [0, row_end) of weight and scales
+  // are not read again, their pages may go. Null: not called.
+  void (*release)(void* context, int64_t row_end) = nullptr;
+  void* release_context = nullptr;
 };
 
 // Resident weights in the layout of one ops table; only that table's functions read `data`.
@@ -63,6 +72,7 @@ struct PackedLinear {
   int64_t block_n = 1;
   int64_t block_k = 16;
   int64_t weight_bytes = 0;  // what one decode step reads
+  const char* table = "";    // name of the ops table that packed it
 };
 
 // One sequence's keys and values of one layer, in pages of page_tokens positions: page p holds
@@ -95,11 +105,12 @@ struct AttentionParams {
 struct Ops {
   const char* name = "";  // "ref", "avx2", "avx512", "avx512-nobf16"
 
-  // Lays one linear out for this table. Rows in parallel. The source may be dropped afterwards.
+  // Lays one linear out for this table. Rows in parallel, the source read once and in order. It may
+  // be dropped afterwards.
   PackedLinear (*pack)(const WeightSource& source, ThreadPool& pool) = nullptr;
 
   // ys[i] [m, n_i] = x [m, k] * ws[i]^T, times row multipliers. All ws share x, so that it is
-  // converted once and the fork is one.
+  // converted once and the fork is one. No y may overlap x.
   void (*linear)(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
                  std::span<const Mat<float>> ys, ThreadPool& pool) = nullptr;
 
@@ -113,11 +124,11 @@ struct Ops {
                Mat<const float> sin, ThreadPool& pool) = nullptr;
 
   // out [m, n_heads * head_dim] = softmax(scale * q k^T, causal, windowed) v. Keys are visited in
-  // blocks at fixed absolute positions.
+  // blocks at fixed absolute positions. out may be q.
   void (*attention)(Mat<const float> q, std::span<const AttentionSeq> seqs,
                     const AttentionParams& params, Mat<float> out, ThreadPool& pool) = nullptr;
 
-  // out = silu(gate) * up, elementwise; [m, d_ff].
+  // out = silu(gate) * up, elementwise; [m, d_ff]. out may be gate or up.
   void (*silu_mul)(Mat<const float> gate, Mat<const float> up, Mat<float> out,
                    ThreadPool& pool) = nullptr;
 

@@ -1,16 +1,19 @@
 // One safetensors file: header parsed with checked arithmetic (serving.md 5.2 and 5.5 A), data
 // mapped. A file that opens is sound: every tensor's bytes lie inside it, sizes agree with shape
-// and dtype, no holes, overlaps or duplicate names.
+// and dtype, no holes, overlaps, trailing bytes or duplicate names. Sizes are compared before
+// anything is mapped. Whether the tensors make a model is checkpoint/'s question.
+//
+// The verdicts, the same in every tool: trailing bytes, overlap, hole and duplicate names are
+// errors; an empty file of no tensors, zero-size and rank-0 tensors are legal; data need not be
+// aligned, so read elements through unaligned-safe copies.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +22,8 @@
 
 namespace sextant {
 
+// Each limit stands in the message of the error it causes. max_header_bytes is the one that real
+// files reach (about 80 bytes a tensor): the error says how to raise it.
 struct SafetensorsLimits {
   int64_t max_header_bytes = 100'000'000;  // as the reference implementation
   int64_t max_tensors = 2'000'000;
@@ -38,29 +43,45 @@ struct TensorInfo {
   int64_t n_bytes() const { return end - begin; }
 };
 
+struct SafetensorsHeader {
+  std::vector<TensorInfo> tensors;                      // in the order of their offsets
+  std::vector<uint32_t> by_name;                        // indices into tensors, sorted by name
+  std::map<std::string, std::string> metadata;          // the strings of __metadata__
+  int64_t data_begin = 0;                               // byte offset behind the header
+  const TensorInfo* find(std::string_view name) const;  // nullptr where there is none
+};
+
+// The header of a file of file_bytes bytes: json is what follows the length field. path: for
+// messages. The first fault in a fixed order (syntax, entries as they stand in the header, layout
+// by offset), so the same file always gives the same error.
+Result<SafetensorsHeader> parse_safetensors_header(std::string json, int64_t file_bytes,
+                                                   const std::filesystem::path& path,
+                                                   const SafetensorsLimits& limits = {});
+
 class SafetensorsFile {
  public:
   static Result<SafetensorsFile> open(const std::filesystem::path& path,
                                       const SafetensorsLimits& limits = {});
 
-  const std::vector<TensorInfo>& tensors() const {
-    return tensors_;
-  }                                                     // in the order of their offsets
-  const TensorInfo* find(std::string_view name) const;  // nullptr where there is none
+  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }  // by offset
+  const TensorInfo* find(std::string_view name) const { return header_.find(name); }
   std::span<const std::byte> bytes(const TensorInfo& tensor) const {
     return file_.bytes().subspan(static_cast<size_t>(tensor.begin),
                                  static_cast<size_t>(tensor.n_bytes()));
   }
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // Reads bytes [begin, begin + out.size()) of a tensor through pread instead of the mapping: a
+  // storage failure is then an error that names the tensor, the byte offset and errno.
+  Status read(const TensorInfo& tensor, int64_t begin, std::span<std::byte> out) const;
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+  int64_t data_begin() const { return header_.data_begin; }
   const MappedFile& file() const { return file_; }
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
+  SafetensorsFile(MappedFile file, SafetensorsHeader header)
+      : file_(std::move(file)), header_(std::move(header)) {}
   MappedFile file_;
-  std::vector<TensorInfo> tensors_;
-  std::unordered_map<std::string_view, size_t> by_name_;  // keys point into tensors_
-  std::map<std::string, std::string> metadata_;
+  SafetensorsHeader header_;
 };
 
 }  // namespace sextant

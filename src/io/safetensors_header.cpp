@@ -5,7 +5,7 @@
 #include <optional>
 #include <tuple>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "base/checked.h"

@@ -73,6 +73,7 @@ struct PackedLinear {
   int64_t block_k = 16;
   int64_t weight_bytes = 0;  // what one decode step reads
   const char* table = "";    // name of the ops table that packed it
+  int32_t layout = 0;        // which of that table's layouts, for its own use
 };
 
 // One sequence's keys and values of one layer, in pages of page_tokens positions: page p holds

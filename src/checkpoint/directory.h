@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "checkpoint/finding.h"
+#include "checkpoint/patterns.h"
 #include "checkpoint/record.h"
 #include "io/json.h"
 
@@ -20,14 +21,6 @@ namespace sextant {
 
 struct CheckpointOptions {
   SafetensorsLimits limits;
-};
-
-// How one exclusion or target pattern of the quantization config fared.
-struct PatternReport {
-  std::string
-      source;  // "config.json ignore", "hf_quant_config.json exclude_modules", "group_0 targets"
-  std::string pattern;
-  std::vector<std::string> matched;  // modules, in name order
 };
 
 class Checkpoint {
@@ -42,8 +35,8 @@ class Checkpoint {
   const std::filesystem::path& root() const;   // the resolved directory (or the file's parent)
   const JsonValue* config() const;             // config.json, nullptr for a bare file
   const JsonValue* generation_config() const;  // nullptr where there is none
-  std::string_view dialect()
-      const;  // "modelopt", "compressed-tensors", "fp8", "mxfp4", "plain", "mixed"
+  // "modelopt", "compressed-tensors", "deepseek", "fp8", "mxfp4", "plain", "mixed"
+  std::string_view dialect() const;
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const;
 
   // Every tensor, by name. Tensors that belong to a linear are found through their record as well.
@@ -51,12 +44,18 @@ class Checkpoint {
   TensorRef tensor(std::string_view name) const;  // empty where there is none
   const std::map<std::string, LinearRecord, std::less<>>& linears()
       const;  // by module; 2-D plain weights too, embeddings included
+  // nullptr where there is none; a wrapped linear ("q_proj.linear") is found by its plain name too.
   const LinearRecord* linear(std::string_view module) const;
   // The names of the tensors a record was made from (weight, scales, global and input scales), for
   // consumption accounting.
   std::vector<std::string> tensors_of(const LinearRecord& linear) const;
-  // Tensors that no record and no plain parameter explains, with the reason when they are of a
-  // known harmless kind.
+  // Tensors that nobody has to consume, with the reason: unused draft layers, leaked quantizer
+  // buffers, KV cache scales, scales of no known name. A model may still use them.
+  const std::map<std::string, std::string, std::less<>>& harmless_tensors() const;
+  // By attention module ("model.layers.0.self_attn").
+  const std::map<std::string, KvScales, std::less<>>& kv_scales() const;
+  // Errors first. Block scales are not read at open: see scan_scales (scan.h) and refuse_errors
+  // (finding.h).
   const std::vector<Finding>& findings() const;
   const std::vector<PatternReport>& patterns() const;
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/safetensors.h"
@@ -15,12 +16,20 @@
 
 namespace sextant {
 
-// A tensor of the checkpoint; empty (file == nullptr) where the record has none.
+// A tensor of the checkpoint; empty (info == nullptr) where the record has none.
 struct TensorRef {
   const SafetensorsFile* file = nullptr;
   const TensorInfo* info = nullptr;
+  // Set where the stored form had to be brought into the record's form (float32 block scales that
+  // are exact in E4M3, groups of 32): bytes owned by the Checkpoint, described by `info`, whose
+  // offsets then do not refer to the file.
+  const std::byte* converted = nullptr;
+
   explicit operator bool() const { return info != nullptr; }
-  std::span<const std::byte> bytes() const { return file->bytes(*info); }
+  std::span<const std::byte> bytes() const {
+    if (converted != nullptr) return {converted, static_cast<size_t>(info->n_bytes())};
+    return file->bytes(*info);
+  }
 };
 
 enum class Scheme : uint8_t {
@@ -34,6 +43,10 @@ enum class Scheme : uint8_t {
   kMxfp4,       // E2M1 codes [n, k/2], UE8M0 scales [n, k/32]
 };
 std::string_view scheme_name(Scheme scheme);  // "nvfp4", "fp8-block", "bf16", ...
+constexpr bool is_quantized(Scheme scheme) { return scheme >= Scheme::kFp8Tensor; }
+constexpr bool is_fp8(Scheme scheme) {
+  return scheme >= Scheme::kFp8Tensor && scheme <= Scheme::kFp8Block;
+}
 
 // Rows [row_begin, row_end) of a linear have this global scale. q/k/v and gate/up keep their own,
 // always.
@@ -51,16 +64,30 @@ struct LinearRecord {
   Scheme scheme = Scheme::kBf16;
   int64_t n = 0;         // output rows
   int64_t k = 0;         // input columns
-  TensorRef weight;      // codes or plain weights, row-major
-  TensorRef scales;      // block or channel scales, where the scheme has them
+  TensorRef weight;      // codes or plain weights, row-major; dtype U8, I8 or F4 for codes
+  TensorRef scales;      // block or channel scales, where the scheme has them; info->dtype is what
+                         // the bytes are: F8_E4M3 for kNvfp4, F8_E8M0 for kMxfp4
   int64_t block_n = 1;   // rows a scale covers (128 for kFp8Block)
-  int64_t block_k = 16;  // columns a scale covers
+  int64_t block_k = 16;  // columns a scale covers: 16 kNvfp4, 32 kMxfp4, k kFp8Tensor, kFp8Channel
   std::vector<ScaleRange>
       ranges;  // at least one for kNvfp4 and kFp8Tensor, covering all rows in order
-  std::optional<float> input_scale;  // activation multiplier (NVFP4: amax/2688; FP8: amax/448)
+  std::optional<float> input_scale;  // activation multiplier (NVFP4: amax/2688; FP8: amax/448);
+                                     // empty where there is none or it is unusable (a finding)
   TensorRef pre_quant_scale;         // AWQ: activations are multiplied by it before anything else
   std::string
       config_group;  // which rule of the quantization config named it, for reports; may be empty
 };
+
+// The KV cache scales of one attention (FP8: amax/448, NVFP4: amax/2688): multipliers, used only
+// with a quantized cache.
+struct KvScales {
+  TensorRef k;
+  TensorRef v;
+  std::optional<float> k_scale;
+  std::optional<float> v_scale;
+};
+
+// g of every row, or empty where the record has no ranges: what WeightSource::row_multiplier takes.
+std::vector<float> row_multipliers(const LinearRecord& record);
 
 }  // namespace sextant

@@ -1,0 +1,408 @@
+// Shared reading of scalars, ranges and NVFP4 blocks.
+#include "checkpoint/dialects/dialect.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/checked.h"
+#include "io/quote.h"
+#include "quant/bf16.h"
+#include "quant/e4m3.h"
+
+namespace sextant {
+namespace {
+
+constexpr float kMinNormal = 0x1p-126F;
+
+// A multiplier that can be computed with: finite, positive, and its reciprocal too. Kernels flush
+// denormals, so one below 2^-126 is as bad as zero (nvfp4.md 3.2, C3).
+bool is_sound_scale(float value) {
+  return std::isfinite(value) && value >= kMinNormal && std::isfinite(1.0F / value) &&
+         1.0F / value >= kMinNormal;
+}
+
+std::string value_text(float value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return fmt::format("{:.9g}", value);
+}
+
+std::optional<float> scalar_at(const TensorInfo& info, const std::byte* bytes, size_t i) {
+  if (info.dtype == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, bytes + 4 * i, 4);
+    return value;
+  }
+  uint16_t half = 0;
+  std::memcpy(&half, bytes + 2 * i, 2);
+  if (info.dtype == DType::kBF16) return bf16_to_f32(half);
+  if (info.dtype == DType::kF16) return fp16_to_f32(half);
+  return std::nullopt;
+}
+
+// How the rows of a fused linear with one scale a part are split: by head counts or by the width of
+// the feed-forward layer. Nothing where the config does not say (case C025).
+std::optional<std::vector<int64_t>> documented_split(const LinearRecord& record, size_t n_parts,
+                                                     const JsonValue* config) {
+  if (n_parts == 3) {
+    const auto heads = model_int(config, "num_attention_heads");
+    const auto kv_heads = model_int(config, "num_key_value_heads");
+    auto head_dim = model_int(config, "head_dim");
+    const auto hidden = model_int(config, "hidden_size");
+    if (!heads || *heads <= 0) return std::nullopt;
+    if (!head_dim && hidden && *hidden % *heads == 0) head_dim = *hidden / *heads;
+    if (!head_dim || *head_dim <= 0) return std::nullopt;
+    const auto q = checked_mul(*heads, *head_dim);
+    const auto kv = checked_mul(kv_heads.value_or(*heads), *head_dim);
+    if (!q || !kv || *kv <= 0 || *q > record.n || *kv > record.n || *q + 2 * *kv != record.n)
+      return std::nullopt;
+    return std::vector<int64_t>{*q, *kv, *kv};
+  }
+  if (n_parts == 2) {
+    for (const char* field :
+         {"intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"}) {
+      const auto width = model_int(config, field);
+      if (width && *width > 0 && *width <= record.n && 2 * *width == record.n)
+        return std::vector<int64_t>{*width, *width};
+    }
+  }
+  return std::nullopt;
+}
+
+// Why a block-scale tensor has the shape it has, as far as one can tell.
+std::string likely_cause(const TensorInfo& scales, int64_t n, int64_t k, const TensorRef& weight) {
+  const int64_t columns = ceil_div(k, 16);
+  const int64_t swizzled = round_up(n, 128) * round_up(columns, 4);
+  const bool is_swizzled_size =
+      scales.n_elements() == swizzled && (scales.shape.size() != 2 || scales.shape[0] != n);
+  if (is_swizzled_size)
+    return "; this is the size of a runtime's swizzled (128x4, padded) scales, not of a "
+           "checkpoint's";
+  if (scales.shape.size() != 2) return "";
+  if (scales.shape[0] == columns && scales.shape[1] == n && n != columns)
+    return "; the scales are transposed";
+  if (scales.shape[0] != n) return "; the scales belong to another layer or to padded rows";
+  const auto bytes = weight.bytes().first(std::min<size_t>(weight.bytes().size(), 4096));
+  const bool unpacked = std::all_of(bytes.begin(), bytes.end(),
+                                    [](std::byte b) { return static_cast<uint8_t>(b) < 16; });
+  if (2 * scales.shape[1] == columns || ceil_div(k / 2, 16) == scales.shape[1])
+    return unpacked ? "; the weight is twice as wide as its scales say and every byte is below 16: "
+                      "codes stored one a byte"
+                    : "; half of them: an exporter counted groups from the packed width, or the "
+                      "weight is twice as wide as it should be";
+  if (scales.shape[1] == 2 * columns) return "; the weight is half as wide as its scales say";
+  return "";
+}
+
+std::optional<uint8_t> exact_e4m3(float value) {
+  for (int byte = 0; byte < 256; ++byte) {
+    const float decoded = e4m3_decode(static_cast<uint8_t>(byte));
+    if (decoded == value && std::signbit(decoded) == std::signbit(value))
+      return static_cast<uint8_t>(byte);
+  }
+  return std::nullopt;
+}
+
+// Float32 scales of a checkpoint that kept them unrounded in type but not in value.
+bool narrow_f32_scales(const TensorRef& scales, DialectContext& context, TensorRef& narrowed) {
+  const auto bytes = scales.bytes();
+  std::vector<std::byte> data(bytes.size() / 4);
+  for (size_t i = 0; i < data.size(); ++i) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + 4 * i, 4);
+    const auto byte = exact_e4m3(value);
+    if (!byte) {
+      const int64_t columns = scales.info->shape[1];
+      Finding f = finding_at(
+          "C15", "scale-dtype", Severity::kError, scales,
+          fmt::format("{}: expected block scales that E4M3 holds exactly, found {} at row {}, "
+                      "group {}",
+                      quote_name(scales.info->name), value_text(value),
+                      static_cast<int64_t>(i) / columns, static_cast<int64_t>(i) % columns),
+          "export the scales as F8_E4M3");
+      f.index = {static_cast<int64_t>(i) / columns, static_cast<int64_t>(i) % columns};
+      f.value = value;
+      context.findings.add(std::move(f));
+      return false;
+    }
+    data[i] = static_cast<std::byte>(*byte);
+  }
+  narrowed = converted(scales, DType::kF8E4M3, scales.info->shape, std::move(data), context);
+  return true;
+}
+
+// Groups of 32 become two equal groups of 16: the same values.
+TensorRef split_groups_of_32(const TensorRef& scales, int64_t n, int64_t k,
+                             DialectContext& context) {
+  const auto bytes = scales.bytes();
+  const auto columns = static_cast<size_t>(ceil_div(k, 16));
+  const auto stored = static_cast<size_t>(scales.info->shape[1]);
+  std::vector<std::byte> data(static_cast<size_t>(n) * columns);
+  for (size_t row = 0; row < static_cast<size_t>(n); ++row)
+    for (size_t j = 0; j < columns; ++j) data[row * columns + j] = bytes[row * stored + j / 2];
+  return converted(scales, DType::kF8E4M3, {n, static_cast<int64_t>(columns)}, std::move(data),
+                   context);
+}
+
+int64_t declared_group_size(const std::string& module, const QuantConfig& quant) {
+  const auto it = quant.layers.find(module);
+  if (it != quant.layers.end() && it->second.group_size != 0) return it->second.group_size;
+  if (quant.whole.group_size != 0) return quant.whole.group_size;
+  int64_t size = 0;
+  for (const QuantGroup& group : quant.groups)
+    if (group.declared.scheme == Scheme::kNvfp4) size = std::max(size, group.declared.group_size);
+  return size;
+}
+
+}  // namespace
+
+Finding finding_at(std::string id, std::string slug, Severity severity, const TensorRef& ref,
+                   std::string message, std::string remedy) {
+  Finding f;
+  f.id = std::move(id);
+  f.slug = std::move(slug);
+  f.severity = severity;
+  f.message = std::move(message);
+  f.remedy = std::move(remedy);
+  if (ref) {
+    f.tensor = ref.info->name;
+    f.file = ref.file->path().string();
+    if (ref.converted == nullptr) f.offset = ref.info->begin;
+  }
+  return f;
+}
+
+Finding missing_tensor(std::string slug, const ModuleTensors& tensors, Part part,
+                       std::string_view why) {
+  Finding f;
+  f.id = "C15";
+  f.slug = std::move(slug);
+  f.severity = Severity::kError;
+  f.tensor = fmt::format("{}.{}", tensors.module, part_name(part));
+  f.message = fmt::format("{} is missing: {}", quote_name(f.tensor), why);
+  f.remedy = "fetch or export the checkpoint again";
+  for (const TensorRef& ref : tensors.parts)
+    if (ref && f.file.empty()) f.file = ref.file->path().string();
+  return f;
+}
+
+std::string shape_text(const TensorInfo& info) {
+  return fmt::format("{} [{}]", dtype_name(info.dtype), fmt::join(info.shape, ", "));
+}
+
+bool is_codes_dtype(DType dtype) {
+  return dtype == DType::kU8 || dtype == DType::kI8 || dtype == DType::kF4;
+}
+
+std::optional<std::pair<int64_t, int64_t>> codes_shape(const TensorInfo& info) {
+  if (info.shape.size() != 2) return std::nullopt;
+  if (info.dtype == DType::kF4) {
+    if (info.shape[1] % 2 != 0) return std::nullopt;
+    return std::pair{info.shape[0], info.shape[1]};
+  }
+  const auto k = checked_mul(info.shape[1], 2);
+  if (!k) return std::nullopt;
+  return std::pair{info.shape[0], *k};
+}
+
+bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
+                       const TensorRef& scales, DialectContext& context, LinearRecord& record) {
+  const auto shape = codes_shape(*weight.info);
+  if (!shape || shape->first == 0 || shape->second == 0) {
+    context.findings.add(
+        finding_at("C15", "empty-weight", Severity::kError, weight,
+                   fmt::format("{}: expected a matrix of codes, found {}",
+                               quote_name(weight.info->name), shape_text(*weight.info)),
+                   "export the checkpoint again"));
+    return false;
+  }
+  const auto [n, k] = *shape;
+  if (k % 16 != 0 && k % 16 != 8) {
+    context.findings.add(
+        finding_at("C17", "group-size", Severity::kError, weight,
+                   fmt::format("{}: K is {}, which neither groups of 16 nor a last group of 8 fill",
+                               quote_name(weight.info->name), k),
+                   "export the checkpoint with K a multiple of 16"));
+    return false;
+  }
+  const int64_t group_size = declared_group_size(tensors.module, context.quant);
+  const int64_t columns = ceil_div(k, 16);
+  const std::vector<int64_t> expected = {n, columns};
+  const std::vector<int64_t> expected_32 = {n, ceil_div(k, 32)};
+  const bool of_32 =
+      group_size == 32 && scales.info->shape == expected_32 && expected_32 != expected;
+  if (scales.info->shape != expected && !of_32) {
+    Finding f = finding_at(
+        "C17", "group-size", Severity::kError, scales,
+        fmt::format("{}: K is {} ({} bytes a row), so {} groups of 16{} are expected, shape [{}, "
+                    "{}], found {}{}",
+                    quote_name(scales.info->name), k, k / 2, columns,
+                    k % 16 == 0 ? "" : " (the last of 8)", n, columns, shape_text(*scales.info),
+                    likely_cause(*scales.info, n, k, weight)),
+        "export the checkpoint again, with linear (not swizzled) scales, one per 16 columns");
+    f.expected = fmt::format("[{}, {}]", n, columns);
+    context.findings.add(std::move(f));
+    return false;
+  }
+  record.scheme = Scheme::kNvfp4;
+  record.n = n;
+  record.k = k;
+  record.weight = weight;
+  record.scales = scales;
+  record.block_n = 1;
+  record.block_k = 16;
+  if (scales.info->dtype == DType::kF32) {
+    if (!narrow_f32_scales(scales, context, record.scales)) return false;
+  } else if (scales.info->dtype != DType::kF8E4M3) {
+    context.findings.add(
+        finding_at("C15", "scale-dtype", Severity::kError, scales,
+                   fmt::format("{}: expected block scales of dtype F8_E4M3, found {}",
+                               quote_name(scales.info->name), shape_text(*scales.info)),
+                   "export the scales as F8_E4M3"));
+    return false;
+  }
+  if (of_32) record.scales = split_groups_of_32(record.scales, n, k, context);
+  return true;
+}
+
+std::vector<float> read_scalars(const TensorRef& ref, DialectContext& context) {
+  const TensorInfo& info = *ref.info;
+  constexpr int64_t kMaxParts = 64;
+  const int64_t n = info.n_elements();
+  const bool vector_like =
+      std::count_if(info.shape.begin(), info.shape.end(), [](int64_t e) { return e != 1; }) <= 1;
+  const bool known =
+      info.dtype == DType::kF32 || info.dtype == DType::kBF16 || info.dtype == DType::kF16;
+  if (n < 1 || n > kMaxParts || !vector_like || !known) {
+    context.findings.add(finding_at(
+        "C15", known ? "scale-shape" : "scale-dtype", Severity::kError, ref,
+        fmt::format("{}: expected one F32 value (or one a part of a fused linear), found {}",
+                    quote_name(info.name), shape_text(info)),
+        "export the checkpoint again"));
+    return {};
+  }
+  if (info.dtype != DType::kF32)
+    context.findings.add(finding_at(
+        "C15", "bf16-scalar-scale", Severity::kWarning, ref,
+        fmt::format("{} is stored as {}, expected F32: its value is used as it is, with fewer bits "
+                    "than the producer computed",
+                    quote_name(info.name), dtype_name(info.dtype)),
+        "export the scalar as F32"));
+  std::vector<float> values;
+  for (int64_t i = 0; i < n; ++i)
+    values.push_back(*scalar_at(info, ref.bytes().data(), static_cast<size_t>(i)));
+  return values;
+}
+
+bool read_ranges(const TensorRef& ref, bool is_divisor, DialectContext& context,
+                 LinearRecord& record) {
+  std::vector<float> values = read_scalars(ref, context);
+  if (values.empty()) return false;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (is_sound_scale(values[i])) continue;
+    Finding f =
+        finding_at("C3", "bad-scalar-scale", Severity::kError, ref,
+                   fmt::format("{} is {}: expected a finite positive normal number",
+                               quote_name(ref.info->name), value_text(values[i])),
+                   "fetch or export the checkpoint again; this value scales the whole layer");
+    f.value = values[i];
+    if (values.size() > 1) f.index = {static_cast<int64_t>(i)};
+    f.expected = "finite, at least 2^-126";
+    context.findings.add(std::move(f));
+  }
+  const auto as_range = [&](int64_t begin, int64_t end, float value) {
+    return ScaleRange{begin, end, is_divisor ? 1.0F / value : value, value, is_divisor};
+  };
+  const bool equal =
+      std::all_of(values.begin(), values.end(), [&](float value) { return value == values[0]; });
+  if (values.size() == 1 || equal) {
+    record.ranges = {as_range(0, record.n, values[0])};
+    return true;
+  }
+  const auto split = documented_split(record, values.size(), context.config);
+  if (!split) {
+    context.findings.add(finding_at(
+        "C15", "ambiguous-scale-split", Severity::kError, ref,
+        fmt::format("{} holds {} scales for {} rows, and the config does not say which rows belong "
+                    "to which (head counts or widths that add up to {})",
+                    quote_name(ref.info->name), values.size(), record.n, record.n),
+        "add the head counts to config.json, or store the parts as linears of their own"));
+    return false;
+  }
+  int64_t row = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    record.ranges.push_back(as_range(row, row + (*split)[i], values[i]));
+    row += (*split)[i];
+  }
+  return true;
+}
+
+void read_input_scale(const TensorRef& ref, bool is_divisor, DialectContext& context,
+                      LinearRecord& record) {
+  if (!ref) return;
+  const std::vector<float> values = read_scalars(ref, context);
+  bool sound = !values.empty();
+  float multiplier = 0;
+  for (const float value : values) {
+    // One activation tensor feeds all parts of a fused linear: the largest amax serves them all.
+    if (is_sound_scale(value)) multiplier = std::max(multiplier, is_divisor ? 1.0F / value : value);
+    if (is_sound_scale(value) || !sound) continue;
+    sound = false;
+    Finding f = finding_at(
+        "C3", "bad-scalar-scale", Severity::kError, ref,
+        fmt::format("{} is {}: expected a finite positive normal number (zero and infinity mean "
+                    "that the layer was never calibrated)",
+                    quote_name(ref.info->name), value_text(value)),
+        "recalibrate, or run with activations that are not quantized");
+    f.value = value;
+    f.expected = "finite, at least 2^-126";
+    f.activation_only = true;
+    context.findings.add(std::move(f));
+  }
+  if (sound) record.input_scale = multiplier;
+}
+
+bool read_pre_quant_scale(const ModuleTensors& tensors, DialectContext& context,
+                          LinearRecord& record) {
+  const TensorRef& ref = tensors[Part::kPreQuantScale];
+  if (!ref) return true;
+  const DType dtype = ref.info->dtype;
+  const bool is_float = dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+  if (!is_float || ref.info->n_elements() != record.k) {
+    context.findings.add(
+        finding_at("C19", "pre-quant-scale", Severity::kError, ref,
+                   fmt::format("{}: expected {} floating-point values, one a column, found {}",
+                               quote_name(ref.info->name), record.k, shape_text(*ref.info)),
+                   "export the checkpoint again"));
+    return false;
+  }
+  record.pre_quant_scale = ref;
+  return true;
+}
+
+TensorRef relabeled(const TensorRef& ref, DType dtype, DialectContext& context) {
+  context.owned.push_back(std::make_unique<OwnedTensor>());
+  OwnedTensor& owned = *context.owned.back();
+  owned.info = *ref.info;
+  owned.info.dtype = dtype;
+  return TensorRef{ref.file, &owned.info, ref.converted};
+}
+
+TensorRef converted(const TensorRef& ref, DType dtype, std::vector<int64_t> shape,
+                    std::vector<std::byte> data, DialectContext& context) {
+  context.owned.push_back(std::make_unique<OwnedTensor>());
+  OwnedTensor& owned = *context.owned.back();
+  owned.info.name = ref.info->name;
+  owned.info.dtype = dtype;
+  owned.info.shape = std::move(shape);
+  owned.info.begin = 0;
+  owned.info.end = static_cast<int64_t>(data.size());
+  owned.data = std::move(data);
+  return TensorRef{ref.file, &owned.info, owned.data.data()};
+}
+
+}  // namespace sextant

@@ -1,0 +1,166 @@
+// Eight scale bytes at a time; a word with a hit is looked at byte by byte.
+#include "checkpoint/scan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "checkpoint/dialects/dialect.h"
+#include "io/quote.h"
+#include "quant/bf16.h"
+#include "quant/e4m3.h"
+
+namespace sextant {
+namespace {
+
+constexpr int64_t kChunkBytes = 1 << 20;
+
+struct Hits {
+  int64_t n_nan = 0;
+  int64_t n_negative = 0;
+  int64_t first_nan = -1;  // element index
+  int64_t first_negative = -1;
+  void nan_at(int64_t i) {
+    if (n_nan++ == 0) first_nan = i;
+  }
+  void negative_at(int64_t i) {
+    if (n_negative++ == 0) first_negative = i;
+  }
+};
+
+// E4M3: NaN is 0x7F or 0xFF. Adding 1 to the low seven bits of a byte reaches bit 7 only from 0x7F,
+// and never carries into the next byte: 0x7F + 1 = 0x80, 0x7E + 1 = 0x7F.
+void scan_e4m3(const uint8_t* bytes, int64_t begin, int64_t end, Hits& hits) {
+  constexpr uint64_t kLow = 0x7F7F7F7F7F7F7F7FULL;
+  constexpr uint64_t kOne = 0x0101010101010101ULL;
+  const auto look = [&](int64_t i) {
+    if ((bytes[i] & 0x7F) == 0x7F)
+      hits.nan_at(i);
+    else if ((bytes[i] & 0x80) != 0)
+      hits.negative_at(i);
+  };
+  int64_t i = begin;
+  for (; i + 8 <= end; i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + i, 8);
+    if ((((word & kLow) + kOne) | word) & ~kLow)
+      for (int64_t j = i; j < i + 8; ++j) look(j);
+  }
+  for (; i < end; ++i) look(i);
+}
+
+void scan_e8m0(const uint8_t* bytes, int64_t begin, int64_t end, Hits& hits) {
+  const uint8_t* at = bytes + begin;
+  while (at < bytes + end) {
+    at = static_cast<const uint8_t*>(std::memchr(at, 0xFF, static_cast<size_t>(bytes + end - at)));
+    if (at == nullptr) return;
+    hits.nan_at(at - bytes);
+    ++at;
+  }
+}
+
+float float_at(DType dtype, const std::byte* bytes, int64_t i) {
+  if (dtype == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, bytes + 4 * i, 4);
+    return value;
+  }
+  uint16_t half = 0;
+  std::memcpy(&half, bytes + 2 * i, 2);
+  return bf16_to_f32(half);
+}
+
+struct Piece {
+  const LinearRecord* record = nullptr;
+  int64_t begin = 0;  // elements
+  int64_t end = 0;
+  Hits hits;
+};
+
+void scan_piece(Piece& piece) {
+  const TensorRef& scales = piece.record->scales;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(scales.bytes().data());
+  switch (scales.info->dtype) {
+    case DType::kF8E4M3: return scan_e4m3(bytes, piece.begin, piece.end, piece.hits);
+    case DType::kF8E8M0: return scan_e8m0(bytes, piece.begin, piece.end, piece.hits);
+    default:
+      for (int64_t i = piece.begin; i < piece.end; ++i) {
+        const float value = float_at(scales.info->dtype, scales.bytes().data(), i);
+        if (!std::isfinite(value))
+          piece.hits.nan_at(i);
+        else if (value < 0)
+          piece.hits.negative_at(i);
+      }
+  }
+}
+
+void report(const LinearRecord& record, const Hits& hits, bool negative, FindingSet& findings) {
+  const TensorRef& scales = record.scales;
+  const TensorInfo& info = *scales.info;
+  const int64_t at = negative ? hits.first_negative : hits.first_nan;
+  const int64_t columns = info.shape.size() < 2 ? 1 : info.n_elements() / info.shape[0];
+  const bool bytes = info.dtype == DType::kF8E4M3 || info.dtype == DType::kF8E8M0;
+  const auto raw = static_cast<uint8_t>(scales.bytes()[static_cast<size_t>(bytes ? at : 0)]);
+  float value = std::numeric_limits<float>::quiet_NaN();
+  if (info.dtype == DType::kF8E4M3) value = e4m3_decode(raw);
+  if (!bytes) value = float_at(info.dtype, scales.bytes().data(), at);
+  const std::string found =
+      bytes ? fmt::format("byte 0x{:02X} ({})", raw, value) : fmt::format("{}", value);
+  const int64_t count = negative ? hits.n_negative : hits.n_nan;
+  std::string message = fmt::format("{}: {} at row {}, group {}", quote_name(info.name), found,
+                                    at / columns, at % columns);
+  if (count > 1) message += fmt::format(" and {} more in this tensor", count - 1);
+  message += negative ? "; block scales are never written negative: it is used as it stands"
+                      : "; it makes the whole row of every result NaN";
+  Finding f =
+      finding_at(negative ? "C2"
+                 : bytes  ? "C1"
+                          : "C3",
+                 negative ? "negative-block-scale"
+                 : bytes  ? "nan-block-scale"
+                          : "bad-scalar-scale",
+                 negative ? Severity::kWarning : Severity::kError, scales, std::move(message),
+                 negative ? "compare the layer with its source"
+                          : "the true scale is lost: take the checkpoint from its source "
+                            "again");
+  f.index = {at / columns, at % columns};
+  if (f.offset) *f.offset += at * (dtype_bits(info.dtype) / 8);
+  f.value = value;
+  f.expected = negative ? "not negative" : "a finite scale";
+  f.count = count;
+  findings.add(std::move(f), static_cast<double>(count));
+}
+
+}  // namespace
+
+std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool) {
+  std::vector<Piece> pieces;
+  for (const auto& [module, record] : checkpoint.linears()) {
+    if (!record.scales) continue;
+    const int64_t n = record.scales.info->n_elements();
+    for (int64_t begin = 0; begin < n; begin += kChunkBytes)
+      pieces.push_back({&record, begin, std::min(n, begin + kChunkBytes), {}});
+  }
+  pool.run(static_cast<int64_t>(pieces.size()),
+           [&](int64_t i, int) { scan_piece(pieces[static_cast<size_t>(i)]); });
+  FindingSet findings;
+  for (size_t i = 0; i < pieces.size();) {
+    Hits all;
+    size_t j = i;
+    for (; j < pieces.size() && pieces[j].record == pieces[i].record; ++j) {
+      const Hits& hits = pieces[j].hits;
+      if (all.n_nan == 0) all.first_nan = hits.first_nan;
+      if (all.n_negative == 0) all.first_negative = hits.first_negative;
+      all.n_nan += hits.n_nan;
+      all.n_negative += hits.n_negative;
+    }
+    if (all.n_nan > 0) report(*pieces[i].record, all, false, findings);
+    if (all.n_negative > 0) report(*pieces[i].record, all, true, findings);
+    i = j;
+  }
+  return findings.take();
+}
+
+}  // namespace sextant

@@ -409,9 +409,10 @@ TEST(Linear, PackReadsTheSourceOnceInOrder) {
       const GapMat y = run_linear(*ops, packed, x.view, ActForm::kF32, pool);
       const GapMat want = run_linear(*ops, before, x.view, ActForm::kF32, pool);
       EXPECT_TRUE(same_bits(y.view.row(0), want.view.row(0))) << ops->name << form_name(form);
-      // Memory stays near one copy: at most 2 % over the source, and the padding of a tile of rows.
+      // Memory stays near one copy: a tenth at most for the padding to whole groups of rows and
+      // for layouts that repeat a block's scale.
       const int64_t source_bytes = w.weight.size() + w.scales.size();
-      EXPECT_LE(packed.data.size(), source_bytes + source_bytes / 15) << ops->name;
+      EXPECT_LE(packed.data.size(), source_bytes + source_bytes / 10) << ops->name;
       EXPECT_GE(packed.weight_bytes, w.weight.size()) << ops->name;
     }
   }

@@ -1,0 +1,125 @@
+// Linear layers with float32 input: chains of float32 FMA. Weights of up to 16 bits are exact in
+// float32; BF16 pairs (stored, or the panel of NVFP4 and FP8) are split into two vectors on the
+// way.
+#include "kernels/cpu/avx512_kernels.h"
+#include "kernels/cpu/avx512_tiles.h"
+#include "kernels/cpu/avx512_vec.h"
+
+namespace sextant::SX_AVX512_NAMESPACE {
+namespace {
+
+// How the two vectors of a pair (k, k + 1) are read.
+struct FromBf16 {
+  static constexpr int64_t kGroupBytes = 64;
+  static void load(const unsigned char* w, int64_t, Floats out[2]) {
+    const Bits v = load_b(w);
+    out[0] = as_floats(shift_left_u32<16>(v));
+    out[1] = as_floats(and_b(v, set1_u32(0xFFFF0000U)));
+  }
+};
+struct FromF16 {
+  static constexpr int64_t kGroupBytes = 32;
+  static void load(const unsigned char* w, int64_t pair_bytes, Floats out[2]) {
+    out[0] = load_f16(w);
+    out[1] = load_f16(w + pair_bytes / 2);
+  }
+};
+struct FromF32 {
+  static constexpr int64_t kGroupBytes = 64;
+  static void load(const unsigned char* w, int64_t pair_bytes, Floats out[2]) {
+    out[0] = as_floats(load_b(w));
+    out[1] = as_floats(load_b(w + pair_bytes / 2));
+  }
+};
+
+template <class Weights, int kGroups, int kTokens>
+void tile_f32(const Tile& t) {
+  constexpr int64_t kGroupBytes = Weights::kGroupBytes;
+  Floats acc[kGroups][kTokens];
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 16
+    for (int i = 0; i < kTokens; ++i) acc[g][i] = tile_start(t, g, i);
+  const unsigned char* w = t.w;
+  const auto* x = static_cast<const float*>(t.x);
+  for (int64_t pair = 0; pair < t.n_pairs; ++pair) {
+    Floats weights[kGroups][2];
+#pragma GCC unroll 16
+    for (int g = 0; g < kGroups; ++g) Weights::load(w + g * kGroupBytes, t.w_stride, weights[g]);
+#pragma GCC unroll 16
+    for (int part = 0; part < 2; ++part) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kTokens; ++i) {
+        const Floats input = set1_f(x[part * kTokens + i]);
+#pragma GCC unroll 16
+        for (int g = 0; g < kGroups; ++g) acc[g][i] = fma_f(weights[g][part], input, acc[g][i]);
+      }
+    }
+    w += t.w_stride;
+    x += 2 * kTokens;
+  }
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 16
+    for (int i = 0; i < kTokens; ++i) tile_finish(t, g, i, acc[g][i]);
+}
+
+template <class Weights>
+TileFunction tile_of(int64_t groups, int64_t width) {
+  static constexpr TileFunction kOne[13] = {nullptr,
+                                            tile_f32<Weights, 1, 1>,
+                                            tile_f32<Weights, 1, 2>,
+                                            tile_f32<Weights, 1, 3>,
+                                            tile_f32<Weights, 1, 4>,
+                                            nullptr,
+                                            tile_f32<Weights, 1, 6>,
+                                            nullptr,
+                                            tile_f32<Weights, 1, 8>,
+                                            nullptr,
+                                            nullptr,
+                                            nullptr,
+                                            tile_f32<Weights, 1, 12>};
+  static constexpr TileFunction kTwo[13] = {nullptr,
+                                            tile_f32<Weights, 2, 1>,
+                                            tile_f32<Weights, 2, 2>,
+                                            tile_f32<Weights, 2, 3>,
+                                            tile_f32<Weights, 2, 4>,
+                                            nullptr,
+                                            tile_f32<Weights, 2, 6>,
+                                            nullptr,
+                                            tile_f32<Weights, 2, 8>,
+                                            nullptr,
+                                            nullptr,
+                                            nullptr,
+                                            tile_f32<Weights, 2, 12>};
+  static constexpr TileFunction kFour[13] = {nullptr,
+                                             tile_f32<Weights, 4, 1>,
+                                             tile_f32<Weights, 4, 2>,
+                                             tile_f32<Weights, 4, 3>,
+                                             tile_f32<Weights, 4, 4>,
+                                             nullptr,
+                                             tile_f32<Weights, 4, 6>,
+                                             nullptr,
+                                             nullptr,
+                                             nullptr,
+                                             nullptr,
+                                             nullptr,
+                                             nullptr};
+  return (groups == 4 ? kFour : groups == 2 ? kTwo : kOne)[width];
+}
+
+struct F32Kernel {
+  static constexpr int64_t kInputBytes = 4;
+  static int64_t group_bytes(Layout layout) { return layout == Layout::kF16 ? 32 : 64; }
+  static TileFunction tile(Layout layout, int64_t groups, int64_t width) {
+    if (layout == Layout::kF32) return tile_of<FromF32>(groups, width);
+    if (layout == Layout::kF16) return tile_of<FromF16>(groups, width);
+    return tile_of<FromBf16>(groups, width);
+  }
+};
+
+}  // namespace
+
+void linear_f32(const LinearTask& task) { run_linear<F32Kernel>(task); }
+
+}  // namespace sextant::SX_AVX512_NAMESPACE

@@ -1,6 +1,7 @@
 // Error statistics of two arrays.
 #include "quant/error_stats.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

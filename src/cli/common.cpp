@@ -1,0 +1,167 @@
+#include "cli/common.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/cpu_info.h"
+#include "io/json.h"
+
+namespace sextant {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+constexpr size_t kMaxIds = size_t{64} << 20;
+
+bool is_separator(char c) { return c == ' ' || c == ',' || c == '\n' || c == '\r' || c == '\t'; }
+
+Result<int32_t> checked_id(int64_t id, std::string_view name, size_t index) {
+  if (id < 0 || id > INT32_MAX)
+    return fail(Code::kInput, "{}: expected token ids from 0 to 2147483647, found {} at place {}",
+                name, id, index);
+  return static_cast<int32_t>(id);
+}
+
+Result<std::vector<int32_t>> parse_json_ids(std::string_view text, std::string_view name) {
+  SX_ASSIGN(const JsonValue json, parse_json(text, name));
+  const JsonValue* list = json.is_object() ? json.find("ids") : &json;
+  if (list == nullptr || !list->is_array())
+    return fail(Code::kInput,
+                "{}: expected an array of token ids or an object with \"ids\", found {}", name,
+                list == nullptr ? "an object without it" : list->kind_name());
+  std::vector<int32_t> ids;
+  ids.reserve(list->array().size());
+  for (const JsonValue& value : list->array()) {
+    if (!value.is_int())
+      return fail(Code::kInput, "{}: expected a token id at place {}, found {}", name, ids.size(),
+                  value.kind_name());
+    SX_ASSIGN(const int32_t id, checked_id(value.as_int(), name, ids.size()));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace
+
+void add_common_options(CLI::App& app, CommonOptions& common) {
+  const std::string group = kCommonGroup;
+  app.add_flag("--json", common.json, "one JSON document on standard output, nothing else there")
+      ->group(group);
+  app.add_option("-o,--output", common.output, "write the results to this file")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("-j,--threads", common.threads,
+                 "threads to compute with (default: all processors)")
+      ->check(CLI::Range(1, kMaxThreads))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--isa", common.isa,
+                 "kernels: ref, avx2, avx512-nobf16, avx512 (default: the best)")
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option("--device", common.device, "where to compute: cpu")
+      ->type_name("DEV")
+      ->group(group);
+  app.add_option("--policy", common.policies,
+                 "[PATTERN=]f32|a16[,weights=stored|bf16|f32]; may be repeated, a later one wins")
+      ->type_name("SPEC")
+      ->expected(1)
+      ->take_all()
+      ->group(group);
+  app.add_flag("--mmap", common.mmap, "weights stay in the mapped file")->group(group);
+  app.add_option("--seed", common.seed, "seed of everything random")->type_name("N")->group(group);
+  app.add_flag("-q,--quiet", common.quiet, "no progress, no notes")->group(group);
+  app.add_flag("-v,--verbose", common.verbose, "details")->group(group);
+  app.add_option("--color", common.color, "auto, always or never (NO_COLOR is obeyed)")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN")
+      ->group(group);
+  app.add_option("--log-level", common.log_level, "log to standard error: debug to off")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
+      ->type_name("LEVEL")
+      ->group(group);
+}
+
+Status check_common_options(const CommonOptions& common) {
+  if (common.device != "cpu") {
+    if (common.device == "cuda" || common.device.rfind("cuda:", 0) == 0)
+      return fail_at(at_field("--device"), Code::kUnsupported,
+                     "--device {}: this build computes on the processor only; use --device cpu",
+                     common.device);
+    return fail_at(at_field("--device"), Code::kUsage,
+                   "--device: expected cpu or cuda[:N], found {}", common.device);
+  }
+  if (common.mmap)
+    return fail_at(at_field("--mmap"), Code::kUnsupported,
+                   "--mmap: this build repacks weights for its kernels at load and gives the "
+                   "mapped pages back; leave --mmap away");
+  return {};
+}
+
+std::shared_ptr<ThreadPool> make_pool(const CommonOptions& common) {
+  return std::make_shared<ThreadPool>(common.threads > 0 ? common.threads : cpu_info().n_threads);
+}
+
+Result<std::string> read_text(const std::string& path, int64_t max_bytes) {
+  const bool standard = path == "-";
+  const std::string name = standard ? "standard input" : path;
+  std::FILE* file = standard ? stdin : std::fopen(path.c_str(), "rb");
+  if (file == nullptr)
+    return fail_at(at_file(path), Code::kInput, "cannot read {}: {}", path, std::strerror(errno));
+  std::string text;
+  char buffer[1 << 16];
+  int reason = 0;
+  for (;;) {
+    errno = 0;
+    const size_t n = std::fread(buffer, 1, sizeof buffer, file);
+    text.append(buffer, n);
+    if (static_cast<int64_t>(text.size()) > max_bytes) break;
+    if (n < sizeof buffer) {
+      if (std::ferror(file) != 0) reason = errno;
+      break;
+    }
+  }
+  if (!standard) std::fclose(file);
+  if (reason != 0)
+    return fail_at(at_file(path), Code::kInput, "cannot read {}: {}", name, std::strerror(reason));
+  if (static_cast<int64_t>(text.size()) > max_bytes)
+    return fail_at(at_file(path), Code::kInput, "{} is larger than the limit of {} bytes", name,
+                   max_bytes);
+  return text;
+}
+
+Result<std::vector<int32_t>> parse_ids(std::string_view text, std::string_view name) {
+  while (!text.empty() && is_separator(text.front())) text.remove_prefix(1);
+  if (!text.empty() && (text.front() == '[' || text.front() == '{'))
+    return parse_json_ids(text, name);
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    int64_t id = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
+    const auto length = static_cast<size_t>(end - text.data());
+    if (error != std::errc{} || (length < text.size() && !is_separator(text[length])))
+      return fail(Code::kInput, "{}: expected token ids, found \"{}\" at place {}", name,
+                  one_line(text.substr(0, text.find_first_of(" ,\r\n\t", 0))), ids.size());
+    SX_ASSIGN(const int32_t checked, checked_id(id, name, ids.size()));
+    ids.push_back(checked);
+    if (ids.size() > kMaxIds)
+      return fail(Code::kInput, "{}: more than {} token ids", name, kMaxIds);
+    text.remove_prefix(length);
+    while (!text.empty() && is_separator(text.front())) text.remove_prefix(1);
+  }
+  return ids;
+}
+
+Result<std::vector<int32_t>> read_ids(const std::string& path) {
+  SX_ASSIGN(const std::string text, read_text(path));
+  const std::string name = path == "-" ? "standard input" : path;
+  SX_ASSIGN(std::vector<int32_t> ids, parse_ids(text, name));
+  if (ids.empty())
+    return fail_at(at_file(path), Code::kInput, "{} has no token ids: expected at least one", name);
+  return ids;
+}
+
+}  // namespace sextant

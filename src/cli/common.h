@@ -1,0 +1,61 @@
+// What every command shares: the options that exist everywhere, the context a command runs in, and
+// small readers of arguments. A command registers itself with CLI11 (commands.h) and leaves its
+// action in the context; main runs it and turns its Result into output and exit status.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "cli/output.h"
+
+namespace CLI {
+class App;
+}
+
+namespace sextant {
+
+struct CommonOptions {
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+  int threads = 0;  // 0: one a processor
+  std::string isa;
+  std::string device = "cpu";
+  std::vector<std::string> policies;
+  bool mmap = false;
+  std::string color = "auto";
+  std::string log_level = "off";
+  std::optional<uint64_t> seed;
+  std::string output;
+};
+
+struct Context {
+  CommonOptions common;
+  Output out;
+  // The chosen command; the value is its exit status (0, or 1 where what was asked does not hold).
+  std::function<Result<int>()> action;
+};
+
+// Adds the options that exist everywhere, in this group of the help.
+inline constexpr const char* kCommonGroup = "Options of every command";
+void add_common_options(CLI::App& app, CommonOptions& common);
+// What the options mean beyond their syntax: device and mapping that this build has not.
+Status check_common_options(const CommonOptions& common);
+std::shared_ptr<ThreadPool> make_pool(const CommonOptions& common);
+
+// All of a file, or of standard input for "-"; bounded.
+Result<std::string> read_text(const std::string& path, int64_t max_bytes = int64_t{256} << 20);
+// Token ids separated by spaces, commas or line ends, or a JSON array (also {"ids": [...]}).
+Result<std::vector<int32_t>> parse_ids(std::string_view text, std::string_view name);
+Result<std::vector<int32_t>> read_ids(const std::string& path);
+
+}  // namespace sextant

@@ -59,9 +59,11 @@ class StreamDecoder {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
-  std::vector<int32_t> ids_;
-  size_t prefix_begin_ = 0;  // decode window as DecodeStream of the tokenizers package keeps it
-  size_t read_end_ = 0;
+  std::string added_to(std::string_view text) const;
+
+  std::vector<int32_t> ids_;  // decode window as DecodeStream of the tokenizers package keeps it
+  std::string prefix_;        // the text of the first prefix_end_ ids
+  size_t prefix_end_ = 0;
 };
 
 }  // namespace sextant

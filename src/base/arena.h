@@ -12,12 +12,14 @@
 
 namespace sextant {
 
-struct FreeDeleter {
+struct BufferDeleter {
+  int64_t mapped_bytes = 0;  // 0: from the heap
   void operator()(std::byte* p) const noexcept;
 };
 
-// n_bytes of 64-byte aligned memory, 2 MB aligned with a huge-page hint when large; zero-filled by
-// the system, or 0xFF-filled in debug builds so that a read before the first write shows as NaN.
+// n_bytes of 64-byte aligned memory. Large blocks are mapped on their own, 2 MB aligned with a
+// huge-page hint, and go back to the system when they die. Zero-filled, or 0xFF-filled in debug
+// builds, so that a read before the first write shows as NaN.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -30,7 +32,7 @@ class AlignedBuffer {
   }
 
  private:
-  std::unique_ptr<std::byte, FreeDeleter> data_;
+  std::unique_ptr<std::byte, BufferDeleter> data_;
   int64_t size_ = 0;
 };
 

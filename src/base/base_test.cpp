@@ -108,6 +108,18 @@ TEST(Arena, PiecesAreAlignedAndDisjoint) {
   EXPECT_EQ(arena.take<float>(1), a);
 }
 
+TEST(Arena, LargeBuffersAreAlignedAndWritableToTheLastByte) {
+  for (const int64_t n : {int64_t{8} << 20, (int64_t{8} << 20) + 1, int64_t{33} << 20}) {
+    const AlignedBuffer buffer(n);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % (2 << 20), 0U);
+#if defined(NDEBUG)
+    EXPECT_EQ(buffer.as<uint8_t>()[n - 1], 0);
+#endif
+    buffer.as<uint8_t>()[0] = 1;
+    buffer.as<uint8_t>()[n - 1] = 2;
+  }
+}
+
 #if !defined(NDEBUG)
 TEST(Arena, DebugBuildsPoisonMemory) {
   const AlignedBuffer buffer(64);

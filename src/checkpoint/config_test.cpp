@@ -69,7 +69,8 @@ TEST(Config, C044OverlappingGroupsFirstTargetInFileOrderAndStoredDtypeDecides) {
     f.add_f32(one + ".weight_scale", {1}, {0.5F});
   }
   const std::string fp8 = R"("group_0": {"targets": ["re:.*layers\\.1\\.mlp\\..*"],
-      "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}, "input_activations": null})";
+      "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"},
+      "input_activations": null})";
   const std::string nvfp4 = R"("group_1": {"targets": ["re:.*mlp\\.(gate|up|down)_proj$"],
       "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16},
       "input_activations": null})";

@@ -400,6 +400,20 @@ TEST(Dialects, UnknownWeightsAreErrorsNeverGuesses) {
   EXPECT_NE(find(*opened(f.write()), "unsupported-weight"), nullptr);
 }
 
+TEST(Dialects, ScalesOfTwoConventionsOnOneLinearAreRefused) {
+  CheckpointFixture f;
+  add_f_lin(f);
+  f.add_f32(lin("weight_global_scale"), {1}, {2.0F});
+  const auto checkpoint = opened(f.write());
+  const Finding* finding = find(*checkpoint, "conflicting-scale");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->tensor, lin("weight_global_scale"));
+  EXPECT_EQ(checkpoint->linear(kLin), nullptr);
+  f.remove(lin("weight_global_scale"));
+  f.add_f32(lin("input_global_scale"), {1}, {4.0F});
+  EXPECT_TRUE(with_severity(*opened(f.write()), Severity::kError).empty());
+}
+
 TEST(Dialects, FusedExpertsStayPlainTensors) {
   CheckpointFixture f;
   f.add_bf16("model.layers.0.mlp.experts.gate_up_proj", {2, 8, 4}, 1.0F);

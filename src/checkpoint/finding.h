@@ -8,7 +8,7 @@
 //   C1 nan-block-scale  C2 negative-block-scale  C3 bad-scalar-scale
 //   C14 fused-scale-ratio  C15 missing-global-scale, missing-block-scale, missing-input-scale,
 //   orphan-scale, scale-of-plain-weight, scale-shape, scale-dtype, bf16-scalar-scale,
-//   ambiguous-scale-split, unsupported-weight, empty-weight, duplicate-tensor
+//   ambiguous-scale-split, conflicting-scale, unsupported-weight, empty-weight, duplicate-tensor
 //   C16 ignored-tensor  C17 group-size  C18 index-lacks-tensor, index-wrong-shard,
 //   index-absent-tensor  C19 pre-quant-scale  C20 excluded-but-quantized
 //   F1 total-size  F2 unread-file  E1 unknown-scale-name  K1 bad-kv-scale  K2 draft-layer

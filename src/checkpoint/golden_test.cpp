@@ -84,7 +84,8 @@ TEST(Golden, EveryTensorIsExplained) {
       n += checkpoint->tensors_of(record).size();
       EXPECT_EQ(record.ranges.empty(),
                 record.scheme != Scheme::kNvfp4 && record.scheme != Scheme::kFp8Tensor);
-      if (!record.ranges.empty()) EXPECT_EQ(record.ranges.back().row_end, record.n);
+      const int64_t covered = record.ranges.empty() ? record.n : record.ranges.back().row_end;
+      EXPECT_EQ(covered, record.n);
     }
     for (const auto& [tensor, ref] : checkpoint->tensors())
       if (tensor.ends_with(".bias") || tensor.find("norm") != std::string::npos) ++n;

@@ -121,7 +121,8 @@ void note_harmless(const TensorRef& ref, std::string_view reason, std::string_vi
 }
 
 void collect_harmless(const TensorMap& tensors, const JsonValue* config,
-                      const std::set<std::string_view>& used, Resolved& out, FindingSet& findings) {
+                      const std::set<std::string, std::less<>>& used, Resolved& out,
+                      FindingSet& findings) {
   const std::set<int64_t> drafts = draft_layers(tensors, config);
   for (const auto& [name, ref] : tensors) {
     const auto layer = name_position(name).layer;
@@ -134,12 +135,15 @@ void collect_harmless(const TensorMap& tensors, const JsonValue* config,
       note_harmless(ref, reason, "C16", "ignored-tensor", out, findings);
       continue;
     }
-    // A scalar with "scale" in its name that no linear has a place for. One that a linear needs
-    // and lacks is an error of its own, so nothing is lost in silence.
+    // An activation scale that no linear has a place for (case C062). One that a linear needs and
+    // lacks is an error of its own; an unknown weight scale is never harmless.
     const std::string_view last = split_name(name).last;
     const bool is_part = std::find(kPartNames.begin(), kPartNames.end(), last) != kPartNames.end();
-    if (!is_part && ref.info->n_elements() == 1 && last.find("scale") != std::string_view::npos)
-      note_harmless(ref, "is a scale of no known name", "E1", "unknown-scale-name", out, findings);
+    const bool of_input = last.find("input_scale") != std::string_view::npos ||
+                          last.find("input_global_scale") != std::string_view::npos;
+    if (!is_part && of_input && ref.info->n_elements() == 1)
+      note_harmless(ref, "is an activation scale of no known name", "E1", "unknown-scale-name", out,
+                    findings);
   }
 }
 
@@ -219,8 +223,55 @@ void report_orphans(const ModuleTensors& module, FindingSet& findings) {
   }
 }
 
+// Whether a dialect's linear has a place for a part.
+bool takes(Dialect dialect, Part part, const ModuleTensors& module) {
+  switch (dialect) {
+    case Dialect::kModelOpt:
+      return part == Part::kWeight || part == Part::kWeightScale || part == Part::kWeightScale2 ||
+             part == Part::kInputScale || part == Part::kPreQuantScale;
+    case Dialect::kCompressedTensors:
+      return part == Part::kWeightPacked || part == Part::kWeightScale ||
+             part == Part::kWeightGlobalScale || part == Part::kInputGlobalScale;
+    case Dialect::kMxfp4:
+      return part == (module[Part::kWeightPacked] ? Part::kWeightPacked : Part::kWeight) ||
+             part == (module[Part::kWeightScale] ? Part::kWeightScale : Part::kScale);
+    case Dialect::kFp8:
+      return part == Part::kWeight || part == Part::kInputScale || part == Part::kPreQuantScale ||
+             part == (module[Part::kWeightScaleInv] ? Part::kWeightScaleInv
+                      : module[Part::kWeightScale]  ? Part::kWeightScale
+                                                    : Part::kScale);
+    default: return part == Part::kWeight;
+  }
+}
+
+// The names of a linear's tensors. A scale too many could mean other numbers than those that are
+// computed, so it is an error; an activation scale too many is only ignored.
+bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findings, Resolved& out,
+                std::vector<std::string>& names) {
+  for (size_t i = 0; i < kPartCount; ++i) {
+    const TensorRef& ref = module.parts[i];
+    const auto part = static_cast<Part>(i);
+    if (!ref) continue;
+    if (takes(dialect, part, module)) {
+      names.push_back(ref.info->name);
+    } else if (part == Part::kInputScale || part == Part::kInputGlobalScale) {
+      note_harmless(ref, "is an activation scale that this kind of weight does not take", "C16",
+                    "ignored-tensor", out, findings);
+    } else if (dialect != Dialect::kPlain || part != Part::kScale) {
+      findings.add(finding_at(
+          "C15", "conflicting-scale", Severity::kError, ref,
+          fmt::format("{} is there, but the other tensors of {} already make a complete linear: "
+                      "which of them are meant?",
+                      quote_name(ref.info->name), quote_name(module.module)),
+          "take the checkpoint from its source again"));
+      return false;
+    }
+  }
+  return true;
+}
+
 void resolve_module(const ModuleTensors& module, DialectContext& context, Resolved& out,
-                    std::set<std::string_view>& used) {
+                    std::set<std::string, std::less<>>& used) {
   const TensorRef& weight =
       module[Part::kWeightPacked] ? module[Part::kWeightPacked] : module[Part::kWeight];
   if (!weight) {
@@ -235,25 +286,10 @@ void resolve_module(const ModuleTensors& module, DialectContext& context, Resolv
     const Outcome outcome = reader.read(module, context, record);
     if (outcome == Outcome::kNotMine) continue;
     if (outcome == Outcome::kBroken) return;
-    const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
     std::vector<std::string> names;
-    const auto take = [&](const TensorRef& ref) {
-      if (!ref) return;
-      names.push_back(ref.info->name);
-      used.insert(ref.info->name);
-    };
-    for (size_t i = 0; i < kPartCount; ++i) {
-      const auto part = static_cast<Part>(i);
-      const bool is_input = part == Part::kInputScale || part == Part::kInputGlobalScale;
-      if (!is_quantized(record.scheme) && part != Part::kWeight) {
-        // Left behind when a layer was kept or restored in high precision.
-        if (module.parts[i] && is_input)
-          note_harmless(module.parts[i], "is the activation scale of an unquantized weight", "C16",
-                        "ignored-tensor", out, context.findings);
-        continue;
-      }
-      take(module.parts[i]);
-    }
+    if (!take_parts(module, reader.dialect, context.findings, out, names)) return;
+    used.insert(names.begin(), names.end());
+    const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
     out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;
     out.tensors_of[module.module] = std::move(names);
     out.linears.emplace(module.module, std::move(record));
@@ -289,7 +325,7 @@ Resolved resolve_tensors(const TensorMap& tensors, const QuantConfig& quant,
                          const JsonValue* config, FindingSet& findings) {
   Resolved out;
   DialectContext context{quant, config, findings, out.owned};
-  std::set<std::string_view> used;
+  std::set<std::string, std::less<>> used;
   for (const auto& [name, module] : group_by_module(tensors))
     resolve_module(module, context, out, used);
   collect_kv_scales(tensors, context, out);

@@ -110,7 +110,7 @@ TEST(Scales, C004InfiniteActivationDivisor) {
 }
 
 TEST(Scales, C005NanBlockScaleIsNamedByRowGroupAndByte) {
-  for (const uint8_t byte : {0x7F, 0xFF}) {
+  for (const uint8_t byte : {uint8_t{0x7F}, uint8_t{0xFF}}) {
     CheckpointFixture f;
     add_f_lin(f);
     f.tensor(lin("weight_scale")).bytes[2 * 2 + 1] = byte;
@@ -137,7 +137,7 @@ TEST(Scales, ScanFindsEveryByteWhereverItStands) {
     CheckpointFixture f;
     f.add_linear("m.up_proj", 3, 112);
     for (size_t i = 0; i < 21; ++i)
-      f.tensor("m.up_proj.weight_scale").bytes[i] = i % 2 == 0 ? 0x7E : 0x00;
+      f.tensor("m.up_proj.weight_scale").bytes[i] = static_cast<uint8_t>(i % 2 == 0 ? 0x7E : 0);
     f.tensor("m.up_proj.weight_scale").bytes[static_cast<size_t>(at)] = 0x7F;
     const auto checkpoint = opened(f.write());
     const std::vector<Finding> findings = scanned(*checkpoint);

@@ -39,6 +39,7 @@ Finding finding_at(std::string id, std::string slug, Severity severity, const Te
 Finding missing_tensor(std::string slug, const ModuleTensors& tensors, Part part,
                        std::string_view why);
 
+std::string value_text(float value);             // "nan", "inf", nine digits
 std::string shape_text(const TensorInfo& info);  // "F8_E4M3 [4, 2]"
 bool is_codes_dtype(DType dtype);                // U8, I8, F4: two codes a byte
 

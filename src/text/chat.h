@@ -16,7 +16,7 @@ namespace sextant {
 
 struct TemplateLimits {
   int64_t max_source_bytes = 1 << 20;
-  int64_t max_steps = 5'000'000;
+  int64_t max_steps = 2'000'000;
   int64_t max_output_bytes = 16 << 20;
   int max_depth = 100;  // nesting of expressions, statements and macro calls
 };

@@ -1,10 +1,16 @@
 // config.json of the dense families in one plain struct, both styles (rope_theta / rope_scaling /
-// torch_dtype, and rope_parameters / dtype). Every field is range-checked when read; nothing is
-// guessed in silence.
+// torch_dtype, and rope_parameters / dtype). Every field is range-checked when read, and an error
+// names the field and what was found; where two fields contradict, both values are shown. Defaults
+// are those of Hugging Face transformers for each family. Nothing is guessed in silence, and no
+// code that a checkpoint names (auto_map) is ever run.
+//
+// Codes: kInput for a field that is malformed, kModel for two that contradict, kUnsupported for
+// what is sound but not known here.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -13,6 +19,7 @@
 namespace sextant {
 
 enum class RopeKind : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+std::string_view rope_kind_name(RopeKind kind);  // as config.json spells it
 
 struct RopeConfig {
   RopeKind kind = RopeKind::kDefault;
@@ -39,7 +46,9 @@ struct ModelConfig {
   int64_t n_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t n_vocab = 0;
-  int64_t max_position = 0;
+  int64_t max_position = 0;  // max_position_embeddings as it stands
+  int64_t max_context = 0;   // what the model can take: max_position, stretched by rope scaling
+                             // where max_position does not include that (linear, dynamic, yarn)
   float rms_eps = 1e-6F;
   bool tied_embeddings = false;
   bool qkv_bias = false;

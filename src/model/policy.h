@@ -1,5 +1,7 @@
 // Policies (cli.md section 5) as data: per linear, how its activations are quantized and in what
-// form its weights are used.
+// form its weights are used. Parsing and matching are pure functions over plain structs; which
+// modules there are is the model's knowledge, so a pattern that matches none is found after
+// binding (check_patterns).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +16,8 @@ namespace sextant {
 
 enum class Act : uint8_t { kF32, kA16 };
 enum class Weights : uint8_t { kStored, kBf16, kF32 };
+std::string_view act_name(Act act);              // "f32", "a16"
+std::string_view weights_name(Weights weights);  // "stored", "bf16", "f32"
 
 struct PolicyRule {
   std::string pattern = "*";  // shell-style on module names
@@ -32,8 +36,11 @@ struct Policy {
   LinearPolicy for_module(std::string_view module) const;
 };
 
-// Parses --policy values; known policies of later issues (a4, a8) are kUnsupported by name,
-// anything else kUsage.
+// Parses --policy values; known policies of later versions (a4, a8) are kUnsupported by name,
+// anything else kUsage. A rule "*" with a16 stands before them all.
 Result<Policy> parse_policy(std::span<const std::string> specs);
+
+// kUsage with the pattern where a rule matches none of the modules.
+Status check_patterns(const Policy& policy, std::span<const std::string> modules);
 
 }  // namespace sextant

@@ -1,0 +1,82 @@
+// The Llama family: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen3. One decoder; biases, norms of q
+// and k, windows and tied embeddings are flags of its ModelConfig, rope is a table of frequencies.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/bind.h"
+#include "model/blocks/attention.h"
+#include "model/blocks/mlp.h"
+#include "model/blocks/rope.h"
+#include "model/model.h"
+
+namespace sextant {
+
+class LlamaModel : public Model {
+ public:
+  static Result<std::shared_ptr<const Model>> load(std::unique_ptr<Checkpoint> checkpoint,
+                                                   ModelConfig config, Policy policy,
+                                                   const Ops& ops, const ModelOptions& options,
+                                                   ThreadPool& pool);
+
+  const ModelConfig& config() const override { return config_; }
+  const Policy& policy() const override { return policy_; }
+  const Ops& ops() const override { return *ops_; }
+  const std::vector<Finding>& findings() const override { return findings_; }
+  int64_t weight_bytes() const override { return weight_bytes_; }
+  int64_t bytes_per_token() const override { return bytes_per_token_; }
+  KvLayout kv_layout() const override;
+  StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const override;
+  void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits, Probe* probe,
+               ThreadPool& pool) const override;
+
+ private:
+  struct Layer {
+    std::vector<float> attention_norm, mlp_norm;
+    Attention attention;
+    Mlp mlp;
+  };
+
+  // Where everything is in the checkpoint: what binding found, before anything is packed.
+  struct BoundLayer {
+    TensorRef attention_norm, mlp_norm, q_norm, k_norm;
+    std::vector<BoundLinear> qkv, gate_up;
+    BoundLinear o, down;
+  };
+  struct Bound {
+    const LinearRecord* embedding = nullptr;
+    std::vector<BoundLayer> layers;
+    TensorRef norm;
+    BoundLinear head;
+  };
+
+  LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig config, Policy policy,
+             const Ops& ops);
+  Status check_checkpoint(ThreadPool& pool);
+  Result<Bound> bind(std::span<const std::string> allow);
+  Status build(const Bound& bound, ThreadPool& pool);
+  Status build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool);
+  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool);
+  void take_embedding(const LinearRecord& record);
+  void gather_last(std::span<const StepSeq> seqs, StepBuffers& at) const;
+
+  std::unique_ptr<Checkpoint> checkpoint_;  // owns the mapping that embeddings are read from
+  ModelConfig config_;
+  Policy policy_;
+  const Ops* ops_;
+  RopeFrequencies rope_;
+  std::vector<Finding> findings_;
+  const std::byte* embedding_ = nullptr;  // [n_vocab, d_model] of embedding_dtype_
+  DType embedding_dtype_ = DType::kBF16;
+  AlignedBuffer embedding_values_;  // where the stored table is quantized
+  std::vector<Layer> layers_;
+  std::vector<float> norm_;
+  Linear head_;
+  int64_t weight_bytes_ = 0;
+  int64_t bytes_per_token_ = 0;
+};
+
+}  // namespace sextant

@@ -1,0 +1,33 @@
+// Model::load: from a path to a model of the family that its config.json names.
+#include "model/model.h"
+
+#include "model/families/llama.h"
+#include "model/step_buffers.h"
+
+namespace sextant {
+
+void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers; }
+
+Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path,
+                                                 const ModelOptions& options, ThreadPool& pool) {
+  SX_ASSIGN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(path));
+  return load(std::move(checkpoint), options, pool);
+}
+
+Result<std::shared_ptr<const Model>> Model::load(std::unique_ptr<Checkpoint> checkpoint,
+                                                 const ModelOptions& options, ThreadPool& pool) {
+  SX_ASSIGN(const Ops* ops, select_ops(options.isa));
+  SX_ASSIGN(Policy policy, parse_policy(options.policies));
+  if (checkpoint->config() == nullptr)
+    return fail_at({checkpoint->root().string(), {}, {}, {}}, Code::kInput,
+                   "{} has no config.json; a model needs one to run", checkpoint->root().string());
+  SX_ASSIGN(ModelConfig config,
+            read_model_config(*checkpoint->config(), checkpoint->generation_config()));
+  if (options.max_context < 0 || options.max_context > config.max_context)
+    return fail(Code::kUsage, "a context of {} tokens; config.json of this model allows 1 to {}",
+                options.max_context, config.max_context);
+  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops,
+                          options, pool);
+}
+
+}  // namespace sextant

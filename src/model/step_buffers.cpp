@@ -1,0 +1,74 @@
+// Implements step_buffers.h.
+#include "model/step_buffers.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/checked.h"
+
+namespace sextant {
+namespace {
+
+constexpr int64_t kAlign = 64;  // of Arena
+
+int64_t padded(int64_t n_floats) { return round_up(n_floats * int64_t{sizeof(float)}, kAlign); }
+
+int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows) {
+  const int64_t q = c.n_heads * c.head_dim;
+  const int64_t kv = c.n_kv_heads * c.head_dim;
+  int64_t total = kAlign;
+  for (const int64_t width : {c.d_model, c.d_model, c.d_model, q, kv, kv, q, c.d_ff, c.d_ff,
+                              c.head_dim / 2, c.head_dim / 2, int64_t{1}})
+    total += padded(rows * width);
+  return total + padded(logit_rows * c.d_model) + padded(c.head_dim / 2);
+}
+
+}  // namespace
+
+StepBuffers::StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows)
+    : max_tokens_(max_tokens),
+      max_logit_rows_(max_logit_rows),
+      arena_(arena_bytes(config, max_tokens, max_logit_rows)) {
+  const int64_t q = config.n_heads * config.head_dim;
+  const int64_t kv = config.n_kv_heads * config.head_dim;
+  const int64_t pairs = config.head_dim / 2;
+  hidden_ = arena_.take_mat<float>(max_tokens, config.d_model);
+  normed_ = arena_.take_mat<float>(max_tokens, config.d_model);
+  out_ = arena_.take_mat<float>(max_tokens, config.d_model);
+  q_ = arena_.take_mat<float>(max_tokens, q);
+  k_ = arena_.take_mat<float>(max_tokens, kv);
+  v_ = arena_.take_mat<float>(max_tokens, kv);
+  attn_ = arena_.take_mat<float>(max_tokens, q);
+  gate_ = arena_.take_mat<float>(max_tokens, config.d_ff);
+  up_ = arena_.take_mat<float>(max_tokens, config.d_ff);
+  cos_ = arena_.take_mat<float>(max_tokens, pairs);
+  sin_ = arena_.take_mat<float>(max_tokens, pairs);
+  last_ = arena_.take_mat<float>(max_logit_rows, config.d_model);
+  frequencies_ = arena_.take<float>(pairs);
+  ids_ = arena_.take<int32_t>(max_tokens);
+  spans_.reserve(static_cast<size_t>(max_tokens));
+}
+
+void StepBuffers::begin(std::span<const StepSeq> seqs, const RopeFrequencies& rope) {
+  n_rows_ = 0;
+  n_logit_rows_ = 0;
+  spans_.clear();
+  for (const StepSeq& seq : seqs) {
+    const auto n = static_cast<int64_t>(seq.ids.size());
+    SX_CHECK(n > 0 && n_rows_ + n <= max_tokens_, "{} more rows after {} of {}", n, n_rows_,
+             max_tokens_);
+    SX_CHECK(seq.n_logits >= 0 && seq.n_logits <= n, "{} logits of {} rows", seq.n_logits, n);
+    SX_CHECK(seq.pos_begin >= 0 && seq.kv != nullptr && seq.kv->capacity() >= seq.pos_begin + n,
+             "{} positions from {} without pages", n, seq.pos_begin);
+    std::copy(seq.ids.begin(), seq.ids.end(), ids_ + n_rows_);
+    spans_.push_back({n_rows_, n, seq.pos_begin, {}});
+    rope.fill(seq.pos_begin, n, {frequencies_, static_cast<size_t>(rope.n_pairs())},
+              cos_.row_range(n_rows_, n), sin_.row_range(n_rows_, n));
+    n_rows_ += n;
+    n_logit_rows_ += seq.n_logits;
+  }
+  SX_CHECK(n_logit_rows_ <= max_logit_rows_, "{} rows of logits, room for {}", n_logit_rows_,
+           max_logit_rows_);
+}
+
+}  // namespace sextant

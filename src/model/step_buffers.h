@@ -1,0 +1,57 @@
+// Buffers of a step, sized once for so many rows; a step allocates nothing. Owns memory only: what
+// a buffer holds when is the forward pass's knowledge. One StepBuffers serves one step at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/arena.h"
+#include "base/view.h"
+#include "kernels/ops.h"
+#include "model/blocks/rope.h"
+#include "model/config.h"
+#include "model/model.h"
+
+namespace sextant {
+
+class StepBuffers {
+ public:
+  StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows);
+
+  // Lays out a step: ids and attention spans in the order of seqs, rotary angles of every row.
+  // Everything the forward pass then reads is cut to this step's rows.
+  void begin(std::span<const StepSeq> seqs, const RopeFrequencies& rope);
+
+  int64_t n_rows() const { return n_rows_; }
+  int64_t n_logit_rows() const { return n_logit_rows_; }
+  std::span<const int32_t> ids() const { return {ids_, static_cast<size_t>(n_rows_)}; }
+  std::span<AttentionSeq> spans() { return spans_; }
+
+  Mat<float> hidden() const { return cut(hidden_); }
+  Mat<float> normed() const { return cut(normed_); }  // input of attention, then of the MLP
+  Mat<float> out() const { return cut(out_); }        // what a block adds to hidden
+  Mat<float> q() const { return cut(q_); }
+  Mat<float> k() const { return cut(k_); }
+  Mat<float> v() const { return cut(v_); }
+  Mat<float> attn() const { return cut(attn_); }
+  Mat<float> gate() const { return cut(gate_); }
+  Mat<float> up() const { return cut(up_); }
+  Mat<float> cos() const { return cut(cos_); }
+  Mat<float> sin() const { return cut(sin_); }
+  Mat<float> last() const { return last_.row_range(0, n_logit_rows_); }  // rows of the head
+
+ private:
+  Mat<float> cut(Mat<float> all) const { return all.row_range(0, n_rows_); }
+
+  int64_t max_tokens_;
+  int64_t max_logit_rows_;
+  int64_t n_rows_ = 0;
+  int64_t n_logit_rows_ = 0;
+  Arena arena_;
+  Mat<float> hidden_, normed_, out_, q_, k_, v_, attn_, gate_, up_, cos_, sin_, last_;
+  float* frequencies_ = nullptr;
+  int32_t* ids_ = nullptr;
+  std::vector<AttentionSeq> spans_;
+};
+
+}  // namespace sextant

@@ -1,0 +1,54 @@
+// From a record of the checkpoint to resident weights: the source a packer reads, exact
+// dequantization (nvfp4.md section 1.6) for policies that ask for another form, and the packed
+// linear with its bias. Source pages are given back to the system as soon as they are packed, so a
+// load holds one linear twice at most. Owns no names and no shapes: bind.h checked those.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "checkpoint/record.h"
+#include "kernels/ops.h"
+#include "model/policy.h"
+
+namespace sextant {
+
+// Rows [row_begin, row_begin + n) of a record, as the forward pass uses them under one name. More
+// than one of these share a record where the checkpoint stores q/k/v or gate/up as one tensor.
+struct BoundLinear {
+  std::string module;  // the name policies match
+  const LinearRecord* record = nullptr;
+  int64_t row_begin = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  TensorRef bias;  // empty where there is none; rows of it from bias_begin
+  int64_t bias_begin = 0;
+};
+
+// A linear ready to run.
+struct Linear {
+  std::string module;
+  PackedLinear packed;
+  ActForm act = ActForm::kBf16;
+  std::vector<float> bias;  // empty for none
+};
+
+// Values of rows [row_begin, row_begin + n_rows), row-major float32 [n_rows, k], bit for bit what
+// the format defines: NVFP4 f32(q * f32(S * g)), or f32(q * f32(S / G)) where the file stores a
+// divisor.
+void dequantize_rows(const LinearRecord& record, int64_t row_begin, int64_t n_rows, float* out);
+
+// kUnsupported where the bound rows cannot be laid out (rows that cut a block of scales).
+Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy, const Ops& ops,
+                           ThreadPool& pool);
+
+// A plain tensor (F32, BF16 or F16) as float32: norms and biases.
+std::vector<float> to_floats(const TensorRef& tensor);
+
+// Gives the pages of a tensor back; it can be read again from the file.
+void release_pages(const TensorRef& tensor);
+
+}  // namespace sextant

@@ -381,10 +381,10 @@ Status AtomicDir::commit() {
                   "{}: the destination appeared while it was being written; choose another or "
                   "replace it with --force",
                   t.shown);
-    if (exchanged || error == EOPNOTSUPP)
-      return fail(Code::kInput,
-                  "{}: replacing the existing destination in one step failed: {}; remove it first "
-                  "or choose another",
+    if (error == EOPNOTSUPP || (exchanged && (error == EINVAL || error == ENOSYS)))
+      return fail(Code::kUnsupported,
+                  "{}: this file system cannot replace the existing destination in one step ({}); "
+                  "remove it first or choose another",
                   t.shown, errno_text(error));
     return call_failed(t.shown, t.needed_bytes, "renaming the finished directory into place",
                        error);

@@ -74,7 +74,7 @@ class JsonValue {
 
 struct JsonLimits {
   int64_t max_bytes = 256 << 20;
-  int max_depth = 128;  // at most 1000
+  int max_depth = 128;  // of objects and arrays that hold something; at most 1000
 };
 
 Result<JsonValue> parse_json(std::string_view text, std::string_view name,

@@ -1,18 +1,20 @@
 #include "io/json_dom.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "io/name_table.h"
 
 namespace sextant {
 namespace {
 
-constexpr size_t kFewKeys = 16;  // below it comparing all pairs is faster than sorting
+constexpr size_t kFewKeys = 16;  // up to here comparing all pairs is faster than a table
 
 simdjson::error_code run_parser(simdjson::dom::parser& parser, std::string& text, int max_depth,
                                 simdjson::dom::element& root) {
   text.reserve(text.size() + simdjson::SIMDJSON_PADDING);
-  if (parser.capacity() < text.size() || parser.max_depth() != static_cast<size_t>(max_depth)) {
-    const auto error = parser.allocate(text.size(), static_cast<size_t>(max_depth));
+  const size_t levels = static_cast<size_t>(max_depth) + 1;  // simdjson counts the scalar inside
+  if (parser.capacity() < text.size() || parser.max_depth() != levels) {
+    const auto error = parser.allocate(text.size(), levels);
     if (error != simdjson::SUCCESS) return error;
   }
   return parser.parse(text.data(), text.size(), false).get(root);
@@ -55,30 +57,12 @@ std::optional<size_t> find_duplicate(const std::vector<std::string_view>& keys) 
         if (keys[i] == keys[j]) return i;
     return std::nullopt;
   }
-  // Sorting rather than hashing: a file cannot choose keys that make it slow. The first eight bytes
-  // as one number decide most comparisons.
-  struct Entry {
-    uint64_t head;
-    uint32_t idx;
-  };
-  std::vector<Entry> order(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    uint64_t head = 0;
-    for (size_t b = 0; b < 8; ++b)
-      head = head << 8 | (b < keys[i].size() ? static_cast<uint8_t>(keys[i][b]) : 0U);
-    order[i] = {head, static_cast<uint32_t>(i)};
-  }
-  std::sort(order.begin(), order.end(), [&](const Entry& a, const Entry& b) {
-    if (a.head != b.head) return a.head < b.head;
-    const int by_key = keys[a.idx].compare(keys[b.idx]);
-    return by_key != 0 ? by_key < 0 : a.idx < b.idx;
-  });
-  std::optional<size_t> first;
-  for (size_t i = 1; i < order.size(); ++i)
-    if (order[i].head == order[i - 1].head && keys[order[i].idx] == keys[order[i - 1].idx] &&
-        (!first || order[i].idx < *first))
-      first = order[i].idx;
-  return first;
+  NameTable table;
+  table.reserve(keys.size());
+  const auto name_of = [&](uint32_t i) { return keys[i]; };
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (table.insert(keys[i], static_cast<uint32_t>(i), name_of)) return i;
+  return std::nullopt;
 }
 
 }  // namespace sextant

@@ -26,8 +26,7 @@ struct JsonParseError {
 tl::expected<simdjson::dom::element, JsonParseError> parse_dom(simdjson::dom::parser& parser,
                                                                std::string& text, int max_depth);
 
-// The index of a key that stands earlier in the list too, or nullopt; the smallest such index, so
-// that the message does not depend on the way it is found.
+// The index of the first key that stands earlier in the list too, or nullopt.
 std::optional<size_t> find_duplicate(const std::vector<std::string_view>& keys);
 
 }  // namespace sextant

@@ -114,8 +114,7 @@ class FaultFinder {
   }
 
   bool open(char bracket) {
-    if (static_cast<int>(open_.size()) >= max_depth_)
-      return set(at_, "too deep: expected at most {} nested objects and arrays", max_depth_);
+    const size_t begin = at_;
     ++at_;
     skip_space();
     const char close = bracket == '{' ? '}' : ']';
@@ -123,6 +122,8 @@ class FaultFinder {
       ++at_;
       return true;  // an empty one is a complete value
     }
+    if (static_cast<int>(open_.size()) >= max_depth_)
+      return set(begin, "too deep: expected at most {} nested objects and arrays", max_depth_);
     open_.push_back(bracket);
     opened_ = true;
     return bracket == '[' || key();

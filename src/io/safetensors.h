@@ -18,6 +18,7 @@
 
 #include "base/result.h"
 #include "io/mapped_file.h"
+#include "io/name_table.h"
 #include "quant/dtype.h"
 
 namespace sextant {
@@ -45,7 +46,7 @@ struct TensorInfo {
 
 struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;                      // in the order of their offsets
-  std::vector<uint32_t> by_name;                        // indices into tensors, sorted by name
+  NameTable names;                                      // of tensors
   std::map<std::string, std::string> metadata;          // the strings of __metadata__
   int64_t data_begin = 0;                               // byte offset behind the header
   const TensorInfo* find(std::string_view name) const;  // nullptr where there is none

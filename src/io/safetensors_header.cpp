@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -58,9 +59,7 @@ class HeaderReader {
     simdjson::dom::parser parser;
     SX_ASSIGN(const simdjson::dom::object root, parse(parser, json));
     SX_TRY(read_entries(root));
-    SX_TRY(check_layout());
-    index_names();
-    return {};
+    return check_layout();
   }
 
   SafetensorsHeader out;
@@ -110,19 +109,18 @@ class HeaderReader {
   }
 
   Status read_entries(const simdjson::dom::object& root) {
-    std::vector<std::string_view> keys;
-    for (const auto [key, value] : root) {
-      if (static_cast<int64_t>(keys.size()) > limits_.max_tensors)  // one more for __metadata__
+    int64_t n_tensors = 0;
+    for (const auto [key, value] : root)
+      if (key != "__metadata__" && n_tensors++ >= limits_.max_tensors)
         return bad({}, "too many tensors: expected at most {} (limit max_tensors), found more",
                    limits_.max_tensors);
-      keys.push_back(key);
-    }
-    if (const auto idx = find_duplicate(keys))
-      return bad_tensor(keys[*idx], {}, {},
-                        "duplicate name: expected every tensor once, found two");
-    out.tensors.reserve(keys.size());
+    out.tensors.reserve(static_cast<size_t>(n_tensors));
+    out.names.reserve(static_cast<size_t>(n_tensors));
+    bool has_metadata = false;
     for (const auto [key, value] : root) {
       if (key == "__metadata__") {
+        if (std::exchange(has_metadata, true))
+          return bad({}, "'__metadata__': duplicate name: expected it once, found two");
         SX_TRY(read_metadata(value));
         continue;
       }
@@ -131,6 +129,10 @@ class HeaderReader {
                           "name too long: expected at most {} bytes (limit max_name_bytes), "
                           "found {}",
                           limits_.max_name_bytes, key.size());
+      const auto idx = static_cast<uint32_t>(out.tensors.size());
+      if (out.names.insert(key, idx,
+                           [&](uint32_t i) { return std::string_view(out.tensors[i].name); }))
+        return bad_tensor(key, {}, {}, "duplicate name: expected every tensor once, found two");
       SX_TRY(read_entry(key, value));
     }
     return {};
@@ -292,11 +294,9 @@ class HeaderReader {
   }
 
   // Sorted by offset each tensor must begin where the one before ended, and the last must end with
-  // the file. Zero-size tensors sort before the tensor that begins at the same place.
+  // the file.
   Status check_layout() {
-    std::sort(out.tensors.begin(), out.tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-      return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-    });
+    sort_by_offset();
     int64_t at = out.data_begin;
     const TensorInfo* previous = nullptr;
     for (const TensorInfo& tensor : out.tensors) {
@@ -334,11 +334,27 @@ class HeaderReader {
     return end;
   }
 
-  void index_names() {
-    out.by_name.resize(out.tensors.size());
-    std::iota(out.by_name.begin(), out.by_name.end(), 0U);
-    std::sort(out.by_name.begin(), out.by_name.end(),
-              [this](uint32_t a, uint32_t b) { return out.tensors[a].name < out.tensors[b].name; });
+  // Zero-size tensors go before the tensor that begins at the same place, equal ones as in the
+  // header. Most files are in order already.
+  void sort_by_offset() {
+    std::vector<TensorInfo>& tensors = out.tensors;
+    const auto before = [&](const TensorInfo& a, const TensorInfo& b) {
+      return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+    };
+    if (std::is_sorted(tensors.begin(), tensors.end(), before)) return;
+    std::vector<uint32_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return before(tensors[a], tensors[b]); });
+    std::vector<TensorInfo> sorted;
+    std::vector<uint32_t> new_idx(tensors.size());
+    sorted.reserve(tensors.size());
+    for (const uint32_t i : order) {
+      new_idx[i] = static_cast<uint32_t>(sorted.size());
+      sorted.push_back(std::move(tensors[i]));
+    }
+    tensors = std::move(sorted);
+    out.names.renumber(new_idx);
   }
 
   int64_t file_bytes_;
@@ -359,10 +375,9 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string json, int64_t fil
 }
 
 const TensorInfo* SafetensorsHeader::find(std::string_view name) const {
-  const auto it =
-      std::lower_bound(by_name.begin(), by_name.end(), name,
-                       [this](uint32_t i, std::string_view key) { return tensors[i].name < key; });
-  return it != by_name.end() && tensors[*it].name == name ? &tensors[*it] : nullptr;
+  const auto idx =
+      names.find(name, [this](uint32_t i) { return std::string_view(tensors[i].name); });
+  return idx ? &tensors[*idx] : nullptr;
 }
 
 }  // namespace sextant

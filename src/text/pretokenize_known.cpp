@@ -38,6 +38,13 @@ size_t run(const CharText& t, size_t i, Test test) {
   while (i < t.size() && test(t.cls[i])) ++i;
   return i;
 }
+// At most `digits` numbers: \p{N}{1,digits}.
+template <int digits>
+size_t run_digits(const CharText& t, size_t i) {
+  const size_t limit = std::min(t.size(), i + digits);
+  while (i < limit && is_n(t.cls[i])) ++i;
+  return i;
+}
 size_t run_newlines(const CharText& t, size_t i) {
   while (i < t.size() && is_newline(t.code[i])) ++i;
   return i;
@@ -102,7 +109,7 @@ size_t split_llama3(const CharText& t, size_t i) {
   if (is_w(c)) return run(t, i, is_w);
   if (!is_n(c) && !is_newline(t.code[i]) && i + 1 < t.size() && is_w(t.cls[i + 1]))
     return run(t, i + 1, is_w);
-  if (is_n(c)) return std::min(run(t, i, is_n), i + digits);
+  if (is_n(c)) return run_digits<digits>(t, i);
   const auto other = [](CharClass x) { return !is_space(x) && !is_w(x) && !is_n(x); };
   const size_t j = t.code[i] == ' ' && i + 1 < t.size() ? i + 1 : i;
   if (other(t.cls[j])) return run_newlines(t, run(t, j, other));
@@ -146,7 +153,7 @@ size_t split_cased(const CharText& t, size_t i) {
     if (const size_t end = run(t, j, is_upper); end > j) return finish(run(t, end, is_lower));
     if (skip == 0) break;
   }
-  if (is_n(c)) return std::min(run(t, i, is_n), i + digits);
+  if (is_n(c)) return run_digits<digits>(t, i);
   const auto other = [](CharClass x) { return !is_space(x) && !is_l(x) && !is_n(x); };
   const size_t j = t.code[i] == ' ' && i + 1 < t.size() ? i + 1 : i;
   if (other(t.cls[j])) {
@@ -160,12 +167,6 @@ size_t split_cased(const CharText& t, size_t i) {
 bool is_ascii_letter(uint32_t c) { return (c | 32) >= 'a' && (c | 32) <= 'z' && c < 0x80; }
 bool is_ascii_punctuation(uint32_t c) {
   return c > ' ' && c < 0x7F && !is_ascii_letter(c) && !(c >= '0' && c <= '9');
-}
-
-// \p{N}{1,digits}
-template <int digits>
-size_t split_digits(const CharText& t, size_t i) {
-  return std::min(run(t, i, is_n), i + digits);
 }
 
 // [一-龥぀-ゟ゠-ヿ]+
@@ -225,8 +226,8 @@ constexpr KnownPattern kKnown[] = {
     {SX_CASED("(?i:" SX_CONTRACTIONS ")?", SX_N3), split_cased<3, true>},
     {SX_CASED("", SX_N1), split_cased<1, false>},
     {SX_CASED("", SX_N3), split_cased<3, false>},
-    {SX_N3, split_digits<3>},
-    {SX_N1, split_digits<1>},
+    {SX_N3, run_digits<3>},
+    {SX_N1, run_digits<1>},
     {"[一-龥぀-ゟ゠-ヿ]+", split_cjk},
     {R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)re"
      R"(| ?[\p{P}\p{S}]+[\r\n]*)" SX_LINES_SPACES,

@@ -88,8 +88,9 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
 bool Tokenizer::Impl::token_of(int32_t id, bool skip_special, std::string& out) const {
   const AddedToken* token = added.by_id(id);
   if (token == nullptr && !model->vocab().has(id)) return false;
-  out.assign(token != nullptr ? std::string_view(token->content) : model->vocab().token(id));
-  return !(skip_special && (token != nullptr ? token->special : added.is_special(out)));
+  out.assign(token != nullptr ? std::string_view(token->shown) : model->vocab().token(id));
+  // By what is shown, as the package asks: a special token that normalizing changes is not skipped.
+  return !(skip_special && added.is_special(out));
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {

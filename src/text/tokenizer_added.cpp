@@ -24,6 +24,15 @@ bool word_at(std::string_view text, size_t at) {
 
 }  // namespace
 
+// The package does not take the file's word for an id: a token of the vocabulary keeps its id
+// there, others are numbered behind it in the file's order. The same here, for equal ids, except
+// where the vocabulary has holes: the package would give out ids that are taken.
+int32_t AddedVocab::assign_id(std::string_view content, int32_t in_file, const Vocab& model) const {
+  if (const int32_t id = model.find(content); id >= 0) return id;
+  if (static_cast<size_t>(model.end_id()) != model.count()) return in_file;
+  return std::max(model.end_id(), end_id_);
+}
+
 Status AddedVocab::read(const JsonValue& item, const JsonPlace& place, const Vocab& model) {
   FieldReader fields(item, place);
   AddedToken token;
@@ -41,13 +50,12 @@ Status AddedVocab::read(const JsonValue& item, const JsonPlace& place, const Voc
   if (token.content.size() > kMaxAddedTokenBytes)
     return fail_in(place.field("content"), Code::kInput, "expected at most {} bytes, found {}",
                    kMaxAddedTokenBytes, token.content.size());
+  token.id = assign_id(token.content, token.id, model);
   const int32_t in_model = model.find(token.content);
-  if (in_model >= 0 && in_model != token.id)
-    return fail_in(place, Code::kInput, "expected id {} for {}, as the vocabulary says, found {}",
-                   in_model, quote_name(token.content), token.id);
   if (in_model < 0 && model.has(token.id))
     return fail_in(place, Code::kInput, "expected a free id for {}, found {}, which is {}",
                    quote_name(token.content), token.id, quote_name(model.token(token.id)));
+  token.shown = token.content;
   const size_t index = tokens_.size();
   if (const auto [it, fresh] = by_id_.try_emplace(token.id, index); !fresh)
     return fail_in(place, Code::kInput, "expected one added token an id, found {} and {} with {}",
@@ -61,10 +69,10 @@ Status AddedVocab::read(const JsonValue& item, const JsonPlace& place, const Voc
 }
 
 Status AddedVocab::build(const JsonPlace& place, const Normalizer* normalizer) {
-  // Two tokens that are the same once normalized: special ones first, then in the file's order.
-  for (const bool special : {true, false}) {
+  // Of tokens that are the same once normalized the last one counts, special ones after others.
+  for (const bool special : {false, true}) {
     for (size_t i = 0; i < tokens_.size(); ++i) {
-      const AddedToken& token = tokens_[i];
+      AddedToken& token = tokens_[i];
       if (token.special != special) continue;
       bool fits = true;
       if (!token.normalized) {
@@ -73,6 +81,7 @@ Status AddedVocab::build(const JsonPlace& place, const Normalizer* normalizer) {
         NormalText text{token.content, false};
         if (normalizer != nullptr) SX_TRY(normalizer->apply(text));
         if (!text.text.empty()) fits = normalized_.add(text.text, static_cast<int32_t>(i));
+        token.shown = std::move(text.text);
       }
       if (!fits)
         return fail_in(place, Code::kResources,

@@ -22,6 +22,7 @@ inline constexpr size_t kMaxAddedTokenBytes = 4096;
 
 struct AddedToken {
   std::string content;
+  std::string shown;  // what decoding gives: the content, normalized where the flag says so
   int32_t id = 0;
   bool single_word = false;
   bool lstrip = false;
@@ -38,7 +39,7 @@ class AddedVocab {
     const AddedToken* token;
   };
 
-  // normalizer may be null. Ids must agree with the model's.
+  // normalizer may be null.
   Status load(const JsonValue& list, const JsonPlace& place, const Vocab& model,
               const Normalizer* normalizer);
 
@@ -54,6 +55,7 @@ class AddedVocab {
   int32_t end_id() const { return end_id_; }
 
  private:
+  int32_t assign_id(std::string_view content, int32_t in_file, const Vocab& model) const;
   Status read(const JsonValue& item, const JsonPlace& place, const Vocab& model);
   Status build(const JsonPlace& place, const Normalizer* normalizer);
 

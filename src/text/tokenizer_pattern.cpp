@@ -14,9 +14,9 @@ namespace sextant {
 namespace {
 
 constexpr uint32_t kMatchLimit = 20'000'000;  // steps of one match
-constexpr uint32_t kDepthLimit = 1'000'000;   // nested backtracking
-constexpr uint32_t kHeapLimitKib = 256 * 1024;
-constexpr size_t kJitStackBytes = size_t{16} << 20;
+constexpr uint32_t kDepthLimit = 20'000'000;  // nested backtracking
+constexpr uint32_t kHeapLimitKib = 512 * 1024;
+constexpr size_t kJitStackBytes = size_t{64} << 20;
 
 template <auto free_function>
 struct FreeWith {

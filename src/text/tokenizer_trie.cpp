@@ -46,8 +46,7 @@ bool ByteTrie::add(std::string_view key, int32_t value) {
     if (next < 0) return false;
     node = next;
   }
-  if (node != 0 && values_[static_cast<size_t>(node)] < 0)
-    values_[static_cast<size_t>(node)] = value;
+  if (node != 0) values_[static_cast<size_t>(node)] = value;
   return true;
 }
 

@@ -16,7 +16,7 @@ class ByteTrie {
 
   ByteTrie() { root_.fill(-1); }
 
-  // The first value of a key stays. False where the trie is full.
+  // The last value of a key stays. False where the trie is full.
   bool add(std::string_view key, int32_t value);
   bool empty() const { return values_.size() == 1; }
 

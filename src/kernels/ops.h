@@ -104,7 +104,7 @@ struct AttentionParams {
 };
 
 struct Ops {
-  const char* name = "";  // "ref", "avx2", "avx512", "avx512-nobf16"
+  const char* name = "";  // "ref", "avx2", "avx512-nobf16", "avx512", "amx"
 
   // Lays one linear out for this table. Rows in parallel, the source read once and in order. It may
   // be dropped afterwards.
@@ -150,7 +150,7 @@ struct Ops {
 
 // The tables of this build that this processor can run, best first; "ref" is always last.
 std::vector<const Ops*> available_ops();
-// By name ("ref", "avx2", "avx512-nobf16", "avx512"), or the best for "" or "auto". kUnsupported
+// By name ("ref", "avx2", "avx512-nobf16", "avx512", "amx"), or the best for "" or "auto". kUnsupported
 // with the list of what there is.
 Result<const Ops*> select_ops(std::string_view name);
 

@@ -10,6 +10,7 @@ namespace sextant {
 std::vector<const Ops*> available_ops() {
   std::vector<const Ops*> tables;
 #if defined(SX_HAVE_AVX512)
+  if (cpu_info().avx512 && cpu_info().amx_bf16 && amx_permitted()) tables.push_back(&amx_ops());
   if (cpu_info().avx512_bf16) tables.push_back(&avx512_ops());
   if (cpu_info().avx512) tables.push_back(&avx512_nobf16_ops());
 #endif

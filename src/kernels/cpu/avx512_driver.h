@@ -14,12 +14,15 @@ namespace sextant::SX_AVX512_NAMESPACE {
 // that are no multiple of 16 along k, the weights become float32.
 PackedLinear pack_r16(const WeightSource& source, ThreadPool& pool, const char* table);
 
-// ops.h linear. with_bf16: BF16 input takes the vdpbf16ps kernels where the layout has them;
-// otherwise it is rounded to BF16 and multiplied as float32.
+// What multiplies BF16 input where the layout allows it; otherwise the input is rounded to BF16 and
+// multiplied as float32. kTiles: AMX.
+enum class Bf16Unit : uint8_t { kNone, kDot, kTiles };
+
+// ops.h linear.
 void linear(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
-            std::span<const Mat<float>> ys, ThreadPool& pool, bool with_bf16);
+            std::span<const Mat<float>> ys, ThreadPool& pool, Bf16Unit unit);
 
 // The whole table: `base` with everything that this folder has put in its place.
-Ops table(const Ops& base, bool with_bf16);
+Ops table(const Ops& base, Bf16Unit unit);
 
 }  // namespace sextant::SX_AVX512_NAMESPACE

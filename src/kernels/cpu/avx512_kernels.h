@@ -39,6 +39,18 @@ constexpr int64_t kChunk = 256;      // k range of one pass; its panel, 32 KB in
 constexpr int64_t kMaxBlock = 512;   // longest FP8 scale block kept as one chain
 constexpr int64_t kPanelBytes = kSuperRows * kMaxBlock * 2;
 
+constexpr int64_t kMaxTokens = 42 * kTileTokens;  // of one pass; bounds the packed input
+constexpr int64_t kAmxTokens = 16;  // a multiple of it covers kMaxTokens in kSumFloats
+constexpr int64_t kAmxStep = 32;
+constexpr int64_t kAmxTileBytes = 1024;
+// Element of the input of linear_amx: tiles along k, then blocks of tokens; k_stride is k rounded
+// up to a multiple of 32. Tiles lie apart from each other's cache sets, rows of a power of two do
+// not.
+constexpr int64_t amx_input_at(int64_t token, int64_t k, int64_t k_stride) {
+  return token / 16 * 16 * k_stride + k / 32 * 512 + token % 16 * 32 + k % 32;
+}
+constexpr int64_t kSumFloats = (kMaxTokens + kAmxTokens - 1) / kAmxTokens * kAmxTokens * kSuperRows;
+
 // Tokens are taken in tiles of 12, 8, 6, 4, 3, 2, 1. The input is packed tile by tile: a tile of T
 // tokens that starts at token t is at element t * k_padded, and holds per pair of k T words of two
 // BF16, or per k T floats.
@@ -61,15 +73,22 @@ struct LinearTask {
   int64_t scale_stride = 0;
   const float* multiplier = nullptr;  // one a row, padded; or null for 1
   const void* x = nullptr;
+  int64_t x_stride = 0;     // linear_amx: k_stride of amx_input_at
   int64_t token_begin = 0;  // a multiple of kTileTokens
   int64_t token_end = 0;    // likewise, or the last token
   float* y = nullptr;       // token 0, first row of the supergroup
   int64_t y_stride = 0;
   void* panel = nullptr;  // kPanelBytes, 64-byte aligned
+  float* sums = nullptr;  // linear_amx: kSumFloats, 64-byte aligned
 };
 
 // Chains of vdpbf16ps over k ascending; layouts kNvfp4, kFp8, kBf16; packed input in BF16.
 void linear_bf16(const LinearTask& task);
+// Chains of AMX tile products, 32 of k a step; the layouts of linear_bf16, scale blocks that are
+// multiples of 32. Input in tiles of 16 tokens by 32 of k (amx_input_at), zeros beyond k; rows
+// beyond the last token may hold anything. token_begin is a multiple of 16. Needs the system's
+// permission to use tiles.
+void linear_amx(const LinearTask& task);
 // Chains of float32 FMA over k ascending; every layout; packed input in float32.
 void linear_f32(const LinearTask& task);
 
@@ -77,6 +96,8 @@ void linear_f32(const LinearTask& task);
 // k_padded.
 void pack_input_bf16(const float* x, int64_t x_stride, int64_t width, int64_t k, int64_t k_padded,
                      uint32_t* out);
+// One token of the input of linear_amx.
+void pack_input_amx(const float* x, int64_t token, int64_t k, int64_t k_stride, uint16_t* out);
 void pack_input_f32(const float* x, int64_t x_stride, int64_t width, int64_t k, int64_t k_padded,
                     bool round_to_bf16, float* out);
 

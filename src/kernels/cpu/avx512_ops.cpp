@@ -1,5 +1,9 @@
-// The tables avx512 and avx512-nobf16: everything but linear layers split over the pool here, and
-// the pointers. What is not listed in table() stays the base's: embed and store_kv copy a few rows.
+// The tables amx, avx512 and avx512-nobf16: everything but linear layers split over the pool here,
+// and the pointers. What is not listed in table() stays the base's: embed and store_kv copy a few
+// rows.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -115,26 +119,24 @@ void attention(Mat<const float> q, std::span<const AttentionSeq> seqs,
   });
 }
 
-template <bool kBf16>
+template <Bf16Unit unit>
 void linear_of(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
                std::span<const Mat<float>> ys, ThreadPool& pool) {
-  linear(ws, x, act, ys, pool, kBf16);
+  linear(ws, x, act, ys, pool, unit);
 }
 
-PackedLinear pack_bf16_table(const WeightSource& source, ThreadPool& pool) {
-  return pack_r16(source, pool, "avx512");
-}
-PackedLinear pack_nobf16_table(const WeightSource& source, ThreadPool& pool) {
-  return pack_r16(source, pool, "avx512-nobf16");
+constexpr const char* kNames[] = {"avx512-nobf16", "avx512", "amx"};  // by Bf16Unit
+template <Bf16Unit unit>
+PackedLinear pack_of(const WeightSource& source, ThreadPool& pool) {
+  return pack_r16(source, pool, kNames[static_cast<size_t>(unit)]);
 }
 
-}  // namespace
-
-Ops table(const Ops& base, bool with_bf16) {
+template <Bf16Unit unit>
+Ops table_of(const Ops& base) {
   Ops ops = base;
-  ops.name = with_bf16 ? "avx512" : "avx512-nobf16";
-  ops.pack = with_bf16 ? pack_bf16_table : pack_nobf16_table;
-  ops.linear = with_bf16 ? linear_of<true> : linear_of<false>;
+  ops.name = kNames[static_cast<size_t>(unit)];
+  ops.pack = pack_of<unit>;
+  ops.linear = linear_of<unit>;
   ops.rms_norm = rms_norm;
   ops.rope = rope;
   ops.attention = attention;
@@ -142,6 +144,17 @@ Ops table(const Ops& base, bool with_bf16) {
   ops.add = add;
   ops.add_bias = add_bias;
   return ops;
+}
+
+}  // namespace
+
+Ops table(const Ops& base, Bf16Unit unit) {
+  switch (unit) {
+    case Bf16Unit::kNone: return table_of<Bf16Unit::kNone>(base);
+    case Bf16Unit::kDot: return table_of<Bf16Unit::kDot>(base);
+    case Bf16Unit::kTiles: break;
+  }
+  return table_of<Bf16Unit::kTiles>(base);
 }
 
 }  // namespace sextant::SX_AVX512_NAMESPACE
@@ -158,13 +171,32 @@ const Ops& base_ops() {
 }  // namespace
 
 const Ops& avx512_ops() {
-  static const Ops ops = SX_AVX512_NAMESPACE::table(base_ops(), true);
+  static const Ops ops =
+      SX_AVX512_NAMESPACE::table(base_ops(), SX_AVX512_NAMESPACE::Bf16Unit::kDot);
   return ops;
 }
 
 const Ops& avx512_nobf16_ops() {
-  static const Ops ops = SX_AVX512_NAMESPACE::table(base_ops(), false);
+  static const Ops ops =
+      SX_AVX512_NAMESPACE::table(base_ops(), SX_AVX512_NAMESPACE::Bf16Unit::kNone);
   return ops;
+}
+
+const Ops& amx_ops() {
+  static const Ops ops =
+      SX_AVX512_NAMESPACE::table(base_ops(), SX_AVX512_NAMESPACE::Bf16Unit::kTiles);
+  return ops;
+}
+
+// Linux keeps the 8 KB of tile registers from a process until it asks (arch_prctl(2),
+// ARCH_REQ_XCOMP_PERM for feature 18); threads share the answer.
+bool amx_permitted() {
+#if defined(__x86_64__) && defined(__linux__)
+  static const bool permitted = ::syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+  return permitted;
+#else
+  return false;
+#endif
 }
 
 }  // namespace sextant

@@ -34,6 +34,15 @@ void pack_input_bf16(const float* x, int64_t x_stride, int64_t width, int64_t k,
   }
 }
 
+void pack_input_amx(const float* x, int64_t token, int64_t k, int64_t k_stride, uint16_t* out) {
+  for (int64_t c = 0; c < k_stride; c += 16) {
+    uint32_t words[16];
+    store_b(words, rounded_to_bf16(load_f(x + c, first_lanes(k - c < 0 ? 0 : k - c))));
+    uint16_t* to = out + amx_input_at(token, c, k_stride);
+    for (int i = 0; i < 16; ++i) to[i] = static_cast<uint16_t>(words[i] >> 16);
+  }
+}
+
 void pack_input_f32(const float* x, int64_t x_stride, int64_t width, int64_t k, int64_t k_padded,
                     bool round_to_bf16, float* out) {
   for (int64_t token = 0; token < width; ++token) {

@@ -112,6 +112,40 @@ inline Floats dot_bf16(Floats acc, Bits a, Bits b) {
 }
 #endif
 
+// Tile registers (AMX) of 16 rows of 64 bytes. 0-3 hold sums (rows tokens, columns weight rows), 4
+// and 5 inputs (rows tokens, 32 BF16), 6 and 7 weights (16 pairs of k, 16 weight rows). In
+// assembly: g++-12's intrinsics take literal tile numbers only and let stores move past tile loads.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+inline void tiles_configure(int64_t n_tokens) {
+  TileConfig config;
+  for (int i = 0; i < 5; ++i) config.rows[i] = static_cast<uint8_t>(n_tokens);
+  asm volatile("ldtilecfg %0" ::"m"(config));
+}
+inline void tiles_release() { asm volatile("tilerelease" ::); }
+template <int t>
+inline void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(t));
+}
+template <int t>
+inline void tile_load(const void* p, int64_t stride_bytes) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride_bytes), "i"(t) : "memory");
+}
+template <int t>
+inline void tile_store(void* p, int64_t stride_bytes) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(stride_bytes), "i"(t) : "memory");
+}
+// sums[row][col] += the 32 products of input row and weight column, in the instruction's own order.
+template <int sums, int input, int weights>
+inline void tile_dot_bf16() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(input), "i"(weights));
+}
+
 }  // namespace
 }  // namespace sextant::avx512
 

@@ -202,18 +202,73 @@ inline float reduce_max_f(const Floats& x) {
 inline void prefetch(const void*) {}
 
 // VDPBF16PS: denormal inputs count as zero, each fused step rounds to nearest even, denormal
-// results become zero.
-inline float flush(float x) {
-  return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0F, x) : x;
+// results become zero. A product of two BF16 is exact in float32 unless it is tiny, so that a
+// multiplication and an addition are the fused step.
+inline float flush(float x) { return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+inline float fused_step(uint32_t a, uint32_t b, float acc) {
+  const float x = flush(std::bit_cast<float>(a));
+  const float y = flush(std::bit_cast<float>(b));
+  const float product = x * y;
+  const float magnitude = std::fabs(product);
+  if ((magnitude < 0x1p-100F && magnitude != 0.0F) || magnitude > 0x1p100F) [[unlikely]]
+    return flush(std::fma(x, y, acc));
+  return flush(product + acc);
 }
 inline Floats dot_bf16(const Floats& acc, const Bits& a, const Bits& b) {
-  const auto value = [](const Bits& x, int i) {
-    return flush(bf16_to_f32(word_at<uint16_t>(x, i)));
-  };
   return each_lane([&](int i) {
-    const float odd = flush(std::fma(value(a, 2 * i + 1), value(b, 2 * i + 1), flush(acc.lane[i])));
-    return flush(std::fma(value(a, 2 * i), value(b, 2 * i), odd));
+    const auto x = word_at<uint32_t>(a, i);
+    const auto y = word_at<uint32_t>(b, i);
+    const float odd = fused_step(x & 0xFFFF0000U, y & 0xFFFF0000U, flush(acc.lane[i]));
+    return fused_step(x << 16, y << 16, odd);
   });
+}
+
+// Tiles. TDPBF16PS sums even and odd elements of k apart and adds both to the destination.
+struct TileState {
+  int64_t n_tokens = 0;
+  uint32_t words[8][16][16];
+};
+inline TileState& tiles() {
+  thread_local TileState state;
+  return state;
+}
+inline int64_t tile_rows(int t) { return t < 5 ? tiles().n_tokens : 16; }
+inline void tiles_configure(int64_t n_tokens) {
+  tiles().n_tokens = n_tokens;
+  std::memset(tiles().words, 0, sizeof(TileState::words));
+}
+inline void tiles_release() { tiles().n_tokens = 0; }
+template <int t>
+inline void tile_zero() {
+  std::memset(tiles().words[t], 0, sizeof(tiles().words[t]));
+}
+template <int t>
+inline void tile_load(const void* p, int64_t stride_bytes) {
+  for (int64_t r = 0; r < tile_rows(t); ++r)
+    std::memcpy(tiles().words[t][r], static_cast<const char*>(p) + r * stride_bytes, 64);
+}
+template <int t>
+inline void tile_store(void* p, int64_t stride_bytes) {
+  for (int64_t r = 0; r < tile_rows(t); ++r)
+    std::memcpy(static_cast<char*>(p) + r * stride_bytes, tiles().words[t][r], 64);
+}
+template <int sums, int input, int weights>
+inline void tile_dot_bf16() {
+  TileState& s = tiles();
+  for (int64_t r = 0; r < s.n_tokens; ++r) {
+    for (int col = 0; col < 16; ++col) {
+      float even = 0.0F;
+      float odd = 0.0F;
+      for (int pair = 0; pair < 16; ++pair) {
+        const uint32_t a = s.words[input][r][pair];
+        const uint32_t b = s.words[weights][pair][col];
+        even = fused_step(a << 16, b << 16, even);
+        odd = fused_step(a & 0xFFFF0000U, b & 0xFFFF0000U, odd);
+      }
+      uint32_t& sum = s.words[sums][r][col];
+      sum = std::bit_cast<uint32_t>(flush(std::bit_cast<float>(sum) + flush(even + odd)));
+    }
+  }
 }
 
 }  // namespace

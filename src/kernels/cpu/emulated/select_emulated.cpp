@@ -5,7 +5,7 @@
 namespace sextant {
 
 std::vector<const Ops*> available_ops() {
-  return {&avx512_ops(), &avx512_nobf16_ops(), &ref_ops()};
+  return {&amx_ops(), &avx512_ops(), &avx512_nobf16_ops(), &ref_ops()};
 }
 
 Result<const Ops*> select_ops(std::string_view name) {

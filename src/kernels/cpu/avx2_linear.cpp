@@ -152,22 +152,15 @@ template <int T, int H>
   }
 }
 
-// 16 columns of FP4 into the block's sums; H halves from first_half on.
+// Four columns (quad q) of 16 rows of FP4 into the block's sums.
 template <int T, int H>
-[[gnu::always_inline]] inline void fp4_block(Sums<T, H>& sums, const uint8_t* block, int first_half,
-                                             const float* x, int64_t x_stride) {
-#pragma GCC unroll 4
-  for (int q = 0; q < 4; ++q) {
-#pragma GCC unroll 2
-    for (int h = 0; h < H; ++h) {
-      const Fp4Quad w = decode_fp4(block + (first_half + h) * 128 + q * 32);
-      const float* xq = x + 4 * q;
-      fma_column<T, H>(sums, h, even_bf16(w.low0), even_bf16(w.low1), xq, x_stride);
-      fma_column<T, H>(sums, h, even_bf16(w.high0), even_bf16(w.high1), xq + 1, x_stride);
-      fma_column<T, H>(sums, h, odd_bf16(w.low0), odd_bf16(w.low1), xq + 2, x_stride);
-      fma_column<T, H>(sums, h, odd_bf16(w.high0), odd_bf16(w.high1), xq + 3, x_stride);
-    }
-  }
+[[gnu::always_inline]] inline void fp4_quad(Sums<T, H>& sums, int h, const uint8_t* codes,
+                                            const float* x, int64_t x_stride) {
+  const Fp4Quad w = decode_fp4(codes);
+  fma_column<T, H>(sums, h, even_bf16(w.low0), even_bf16(w.low1), x, x_stride);
+  fma_column<T, H>(sums, h, even_bf16(w.high0), even_bf16(w.high1), x + 1, x_stride);
+  fma_column<T, H>(sums, h, odd_bf16(w.low0), odd_bf16(w.low1), x + 2, x_stride);
+  fma_column<T, H>(sums, h, odd_bf16(w.high0), odd_bf16(w.high1), x + 3, x_stride);
 }
 
 template <int T, int H>
@@ -195,9 +188,39 @@ template <int T, int H>
 template <int T>
 constexpr int kHalvesAtOnce = T <= 2 ? 2 : 1;
 
+// B blocks of 16 columns side by side: their sums are independent, and one token has too few chains
+// in one block to hide the latency of FMA.
+template <class Scale, int T, int B>
+[[gnu::always_inline]] inline void fp4_blocks(Sums<T, kHalvesAtOnce<T>>& totals, int first,
+                                              const uint8_t* block, const uint8_t* scales,
+                                              const float* x, int64_t x_stride) {
+  constexpr int H = kHalvesAtOnce<T>;
+  Sums<T, H> sums[B];
+#pragma GCC unroll 2
+  for (int b = 0; b < B; ++b) sums[b].zero();
+#pragma GCC unroll 4
+  for (int q = 0; q < 4; ++q) {
+#pragma GCC unroll 2
+    for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 2
+      for (int b = 0; b < B; ++b)
+        fp4_quad<T, H>(sums[b], h, block + b * 256 + (first + h) * 128 + q * 32, x + b * 16 + 4 * q,
+                       x_stride);
+    }
+  }
+#pragma GCC unroll 2
+  for (int b = 0; b < B; ++b) {
+#pragma GCC unroll 2
+    for (int h = 0; h < H; ++h)
+      add_scaled<T, H>(totals, sums[b], h,
+                       Scale::at(scales + b * kGroupRows + (first + h) * kHalfRows));
+  }
+}
+
 template <class Scale, int T>
 void direct_fp4(const DirectArgs& args) {
   constexpr int H = kHalvesAtOnce<T>;
+  constexpr int B = T == 1 ? 2 : 1;
   const int64_t n_blocks = args.k / 16;
   for (int first = 0; first < 2; first += H) {
     const uint8_t* block = args.group;
@@ -205,21 +228,16 @@ void direct_fp4(const DirectArgs& args) {
     const float* x = args.x;
     Sums<T, H> totals;
     totals.zero();
-    for (int64_t b = 0; b < n_blocks; ++b) {
-      prefetch(block);
-      prefetch(block + 64);
-      prefetch(block + 128);
-      prefetch(block + 192);
-      Sums<T, H> sums;
-      sums.zero();
-      fp4_block<T, H>(sums, block, first, x, args.x_stride);
-#pragma GCC unroll 2
-      for (int h = 0; h < H; ++h)
-        add_scaled<T, H>(totals, sums, h, Scale::at(scales + (first + h) * kHalfRows));
-      block += 256;
-      scales += kGroupRows;
-      x += 16;
+    int64_t b = 0;
+    for (; b + B <= n_blocks; b += B) {
+#pragma GCC unroll 8
+      for (int line = 0; line < 4 * B; ++line) prefetch(block + 64 * line);
+      fp4_blocks<Scale, T, B>(totals, first, block, scales, x, args.x_stride);
+      block += B * 256;
+      scales += B * kGroupRows;
+      x += B * 16;
     }
+    if (b < n_blocks) fp4_blocks<Scale, T, 1>(totals, first, block, scales, x, args.x_stride);
     store<T, H>(totals, first, args.totals);
   }
 }

@@ -122,7 +122,6 @@ TEST(MappedFile, NoticesThatAFileChanged) {
 }
 
 TEST(MappedFileDeathTest, Row27ShrinkingWhileMappedIsANamedErrorWithStatus3) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const TempDir dir;
   EXPECT_EXIT(
       {
@@ -139,7 +138,6 @@ TEST(MappedFileDeathTest, Row27ShrinkingWhileMappedIsANamedErrorWithStatus3) {
 }
 
 TEST(MappedFileDeathTest, Row27OtherBusErrorsGoTheirUsualWay) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   const TempDir dir;
   EXPECT_EXIT(
       {

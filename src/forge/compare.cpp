@@ -1,0 +1,287 @@
+// Implements compare.h.
+#include "forge/compare.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "base/checked.h"
+#include "forge/dump.h"
+#include "model/kv_cache.h"
+#include "model/probe.h"
+
+namespace sextant {
+namespace {
+
+enum class Feed : uint8_t { kOnePrefill, kTokenByToken, kOther };
+
+// Running comparison of one [S, T, width] tensor, rows in any order.
+class TensorComparison {
+ public:
+  TensorComparison(const Dump& dump, const TensorInfo& info, double bound)
+      : dump_(dump), info_(info) {
+    row_.tensor = info.name;
+    row_.bound = bound;
+  }
+
+  void add(int64_t seq, int64_t pos, std::span<const float> ours) {
+    const int64_t width = info_.shape[2];
+    const int64_t base = (seq * info_.shape[1] + pos) * width;
+    for (int64_t i = 0; i < width; ++i) {
+      const double a = ours[static_cast<size_t>(i)];
+      const double b = dump_.value(info_, base + i);
+      const double diff = std::abs(a - b);
+      if (!(diff <= row_.bound) && row_.first_over.empty()) row_.first_over = {seq, pos, i};
+      // A NaN stays: nothing is larger than it.
+      if (!(diff <= row_.max_abs_diff) && !std::isnan(row_.max_abs_diff)) row_.max_abs_diff = diff;
+      ours_ += a * a;
+      theirs_ += b * b;
+      dot_ += a * b;
+    }
+    row_.n_elements += width;
+  }
+
+  DumpRow take() {
+    row_.ok = row_.first_over.empty();
+    if (theirs_ > 0 || ours_ > 0) {
+      row_.cosine = dot_ / std::sqrt(ours_ * theirs_);
+      row_.rms_ratio = std::sqrt(ours_ / theirs_);
+    }
+    return std::move(row_);
+  }
+
+ private:
+  const Dump& dump_;
+  const TensorInfo& info_;
+  DumpRow row_;
+  double ours_ = 0;
+  double theirs_ = 0;
+  double dot_ = 0;
+};
+
+// Compares hidden states as they pass: "embed" is hidden.0, "hidden" of layer i is hidden.(i + 1).
+class HiddenProbe : public Probe {
+ public:
+  std::map<int64_t, TensorComparison> tensors;  // by number in the dump
+  int64_t seq = 0;
+  int64_t pos = 0;  // of the first row of this step
+
+  void visit(const Tap& tap, Mat<const float> values) override {
+    if (tap.name != "embed" && tap.name != "hidden") return;
+    const auto found = tensors.find(tap.layer + 1);
+    if (found == tensors.end()) return;
+    for (int64_t r = 0; r < values.rows; ++r) found->second.add(seq, pos + r, values.row(r));
+  }
+};
+
+// How many ids each step gets.
+std::vector<int64_t> feed_plan(int64_t n, const DumpOptions& options) {
+  std::vector<int64_t> steps;
+  const int64_t prefill = options.decode_from < 0 ? n : std::min(options.decode_from, n);
+  const int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : std::max<int64_t>(n, 1);
+  for (int64_t at = 0; at < prefill; at += chunk) steps.push_back(std::min(chunk, prefill - at));
+  for (int64_t at = prefill; at < n; ++at) steps.push_back(1);
+  return steps;
+}
+
+int32_t arg_max(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+class DumpComparison {
+ public:
+  DumpComparison(const Dump& dump, const Model& model, const DumpOptions& options, ThreadPool& pool)
+      : dump_(dump), model_(model), options_(options), pool_(pool) {}
+
+  Status run(DumpReport& report) {
+    SX_ASSIGN(ids_, dump_.ids("input_ids", model_.config().n_vocab));
+    report.n_sequences = ids_.rows;
+    report.n_positions = ids_.cols;
+    steps_ = feed_plan(ids_.cols, options_);
+    feed_ = steps_.size() == 1                                 ? Feed::kOnePrefill
+            : static_cast<int64_t>(steps_.size()) == ids_.cols ? Feed::kTokenByToken
+                                                               : Feed::kOther;
+    dynamic_ = model_.config().rope.kind == RopeKind::kDynamic;
+    SX_TRY(choose(report));
+    const int64_t n_greedy = greedy_ ? greedy_->cols : 0;
+    const KvLayout layout = model_.kv_layout();
+    KvPool pages(layout, ceil_div(ids_.cols + n_greedy, layout.page_tokens));
+    const int64_t longest =
+        dynamic_ ? ids_.cols + n_greedy : *std::max_element(steps_.begin(), steps_.end());
+    buffers_ = model_.make_buffers(longest, longest);
+    logits_.resize(static_cast<size_t>(longest * model_.config().n_vocab));
+    for (int64_t s = 0; s < ids_.rows; ++s) SX_TRY(run_sequence(s, pages));
+    finish(report);
+    return {};
+  }
+
+ private:
+  // Which tensors this way of feeding is held to.
+  Status choose(DumpReport& report) {
+    const int64_t n_layers = model_.config().n_layers;
+    const bool whole = !dynamic_ || feed_ == Feed::kOnePrefill;
+    for (const TensorInfo& info : dump_.file().tensors()) {
+      const std::string_view name = info.name;
+      if (name == "input_ids") continue;
+      if (name == "logits" || name == "logits_cached") {
+        const bool cached = name == "logits_cached";
+        const bool wanted = cached ? feed_ == Feed::kTokenByToken : whole;
+        SX_TRY(add_floats(info, model_.config().n_vocab, wanted, report, cached ? 2 : 1));
+      } else if (const auto layer = hidden_number(name); layer && *layer <= n_layers) {
+        SX_TRY(add_floats(info, model_.config().d_model, whole, report, 0, *layer));
+      } else if (name == "greedy_ids") {
+        if (!whole) {
+          report.skipped.push_back("greedy_ids: dynamic NTK, made by whole prefills");
+          continue;
+        }
+        SX_ASSIGN(Dump::Ids greedy, dump_.ids(name, model_.config().n_vocab));
+        if (greedy.rows != ids_.rows)
+          return fail(Code::kInput, "{}: greedy_ids has {} sequences, input_ids {}",
+                      dump_.file().path().string(), greedy.rows, ids_.rows);
+        greedy_ = std::move(greedy);
+      } else {
+        report.unknown.emplace_back(name);
+      }
+    }
+    return {};
+  }
+
+  static std::optional<int64_t> hidden_number(std::string_view name) {
+    constexpr std::string_view kPrefix = "hidden.";
+    if (!name.starts_with(kPrefix)) return std::nullopt;
+    int64_t number = -1;
+    const char* end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, number);
+    if (parsed.ec != std::errc() || parsed.ptr != end || number < 0) return std::nullopt;
+    return number;
+  }
+
+  // kind 0: hidden.`layer`, 1: logits, 2: logits_cached.
+  Status add_floats(const TensorInfo& info, int64_t width, bool wanted, DumpReport& report,
+                    int kind, int64_t layer = 0) {
+    SX_ASSIGN(const TensorInfo* tensor, dump_.floats(info.name, {ids_.rows, ids_.cols, width}));
+    SX_ASSIGN(const double bound, dump_.bound(info.name));
+    if (!wanted) {
+      report.skipped.push_back(info.name + (kind == 2 ? ": holds for token by token only"
+                                                      : ": dynamic NTK, holds for one prefill"));
+      return {};
+    }
+    TensorComparison comparison(dump_, *tensor, bound);
+    if (kind == 0)
+      probe_.tensors.emplace(layer, std::move(comparison));
+    else
+      logit_tensors_.push_back(std::move(comparison));
+    return {};
+  }
+
+  Mat<float> step(KvSequence& kv, std::span<const int32_t> ids, int64_t pos, Probe* probe) {
+    const auto n = static_cast<int64_t>(ids.size());
+    const Mat<float> logits(logits_.data(), n, model_.config().n_vocab);
+    const StepSeq seq{&kv, ids, pos, n};
+    model_.forward({&seq, 1}, *buffers_, logits, probe, pool_);
+    return logits;
+  }
+
+  Status run_sequence(int64_t s, KvPool& pages) {
+    KvSequence kv(pages);
+    const int64_t n_greedy = greedy_ ? greedy_->cols : 0;
+    if (!kv.reserve(ids_.cols + n_greedy))
+      return fail(Code::kInternal, "no pages for {} positions", ids_.cols + n_greedy);
+    int64_t pos = 0;
+    std::span<const float> last;
+    for (const int64_t n : steps_) {
+      probe_.seq = s;
+      probe_.pos = pos;
+      const Mat<float> logits = step(
+          kv, ids_.row(s).subspan(static_cast<size_t>(pos), static_cast<size_t>(n)), pos, &probe_);
+      for (TensorComparison& tensor : logit_tensors_)
+        for (int64_t r = 0; r < n; ++r) tensor.add(s, pos + r, logits.row(r));
+      last = logits.row(n - 1);
+      pos += n;
+    }
+    if (greedy_) continue_greedily(s, kv, last);
+    return {};
+  }
+
+  // The recorded ids are fed, not ours, so that one difference stays one difference. Under dynamic
+  // NTK every step is a whole prefill, as the dump was made.
+  void continue_greedily(int64_t s, KvSequence& kv, std::span<const float> last) {
+    std::vector<int32_t> ids(ids_.row(s).begin(), ids_.row(s).end());
+    for (int64_t g = 0; g < greedy_->cols; ++g) {
+      const int32_t expected = greedy_->row(s)[static_cast<size_t>(g)];
+      if (arg_max(last) != expected) {
+        if (n_wrong_++ == 0) first_wrong_ = {s, g};
+      }
+      ids.push_back(expected);
+      const size_t fed = dynamic_ ? 0 : ids.size() - 1;
+      const Mat<float> logits =
+          step(kv, std::span<const int32_t>(ids).subspan(fed), static_cast<int64_t>(fed), nullptr);
+      last = logits.row(logits.rows - 1);
+    }
+  }
+
+  void finish(DumpReport& report) {
+    for (auto& [number, tensor] : probe_.tensors) report.rows.push_back(tensor.take());
+    for (TensorComparison& tensor : logit_tensors_) report.rows.push_back(tensor.take());
+    if (!greedy_) return;
+    DumpRow row;
+    row.tensor = "greedy_ids";
+    row.n_elements = greedy_->rows * greedy_->cols;
+    row.max_abs_diff = static_cast<double>(n_wrong_);
+    row.first_over = first_wrong_;
+    row.ok = n_wrong_ == 0;
+    report.rows.push_back(std::move(row));
+  }
+
+  const Dump& dump_;
+  const Model& model_;
+  const DumpOptions& options_;
+  ThreadPool& pool_;
+  Dump::Ids ids_;
+  std::optional<Dump::Ids> greedy_;
+  std::vector<int64_t> steps_;
+  Feed feed_ = Feed::kOnePrefill;
+  bool dynamic_ = false;
+  HiddenProbe probe_;
+  std::vector<TensorComparison> logit_tensors_;
+  StepBuffersPtr buffers_;
+  std::vector<float> logits_;
+  int64_t n_wrong_ = 0;
+  std::vector<int64_t> first_wrong_;
+};
+
+}  // namespace
+
+bool DumpReport::ok() const {
+  return std::all_of(rows.begin(), rows.end(), [](const DumpRow& row) { return row.ok; });
+}
+
+Result<DumpReport> compare_dump(const std::filesystem::path& model,
+                                const std::filesystem::path& dump_dir, const DumpOptions& options,
+                                ThreadPool& pool) {
+  if (options.prefill_chunk < 0)
+    return fail(Code::kUsage, "a prefill chunk of {} ids; expected at least 1",
+                options.prefill_chunk);
+  SX_ASSIGN(const Dump dump, Dump::open(dump_dir, options.name));
+  ModelOptions model_options = options.model;
+  if (model_options.policies.empty()) {
+    SX_ASSIGN(std::string policy, dump.model_policy());
+    model_options.policies = {std::move(policy)};
+  }
+  SX_ASSIGN(const std::shared_ptr<const Model> loaded, Model::load(model, model_options, pool));
+  DumpReport report;
+  report.policy = dump.policy();
+  report.applied = model_options.policies;
+  report.isa = loaded->ops().name;
+  DumpComparison comparison(dump, *loaded, options, pool);
+  SX_TRY(comparison.run(report));
+  if (report.rows.empty())
+    return fail_at({dump.file().path().string(), {}, {}, {}}, Code::kInput,
+                   "{}: none of its tensors can be compared this way", dump.file().path().string());
+  return report;
+}
+
+}  // namespace sextant

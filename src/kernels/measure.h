@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -16,8 +17,8 @@ namespace sextant {
 // Best of a few passes over n_bytes (far more than the caches), every thread its own part.
 double measure_read_bytes_per_s(ThreadPool& pool, int64_t n_bytes);
 // Float32 operations (a multiply-add counts two) per second of all threads, in registers, with the
-// widest vectors this processor has.
-double measure_flops_per_s(ThreadPool& pool);
+// widest vectors that the ops table `isa` uses, or that this processor has.
+double measure_flops_per_s(ThreadPool& pool, std::string_view isa = {});
 
 struct BenchOptions {
   std::string isa;           // ops table; empty: the best

@@ -56,6 +56,18 @@ namespace {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), lane);
 }
 
+// The first n floats of p, or all eight; masked only at an end: masked stores are slow on some
+// processors.
+[[gnu::always_inline]] inline __m256 load_up_to(const float* p, int64_t n) {
+  return n >= 8 ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_lanes(n));
+}
+[[gnu::always_inline]] inline void store_up_to(float* p, int64_t n, __m256 v) {
+  if (n >= 8)
+    _mm256_storeu_ps(p, v);
+  else
+    _mm256_maskstore_ps(p, first_lanes(n), v);
+}
+
 // To BF16, nearest even, in the upper halves of the lanes; a NaN keeps its upper half and becomes
 // quiet.
 [[gnu::always_inline]] inline __m256i round_bf16(__m256 x) {

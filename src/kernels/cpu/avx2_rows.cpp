@@ -20,7 +20,7 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
     }
   }
   for (; i < n; i += 8) {
-    const __m256 v = _mm256_maskload_ps(x + i, first_lanes(n - i));
+    const __m256 v = load_up_to(x + i, n - i);
     sums[0] = _mm256_fmadd_ps(v, v, sums[0]);
   }
   const float total =
@@ -28,21 +28,20 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
   const __m128 mean = _mm_set_ss(total / static_cast<float>(n) + eps);
   const __m256 scale = _mm256_set1_ps(1.0F / _mm_cvtss_f32(_mm_sqrt_ss(mean)));
   for (i = 0; i < n; i += 8) {
-    const __m256i mask = first_lanes(n - i);
-    const __m256 v = _mm256_mul_ps(_mm256_maskload_ps(x + i, mask), scale);
-    _mm256_maskstore_ps(y + i, mask, _mm256_mul_ps(v, _mm256_maskload_ps(weight + i, mask)));
+    const __m256 v = _mm256_mul_ps(load_up_to(x + i, n - i), scale);
+    store_up_to(y + i, n - i, _mm256_mul_ps(v, load_up_to(weight + i, n - i)));
   }
 }
 
 void rope(float* x, const float* cos, const float* sin, int64_t half) {
   for (int64_t i = 0; i < half; i += 8) {
-    const __m256i mask = first_lanes(half - i);
-    const __m256 a = _mm256_maskload_ps(x + i, mask);
-    const __m256 b = _mm256_maskload_ps(x + half + i, mask);
-    const __m256 c = _mm256_maskload_ps(cos + i, mask);
-    const __m256 s = _mm256_maskload_ps(sin + i, mask);
-    _mm256_maskstore_ps(x + i, mask, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
-    _mm256_maskstore_ps(x + half + i, mask, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)));
+    const int64_t left = half - i;
+    const __m256 a = load_up_to(x + i, left);
+    const __m256 b = load_up_to(x + half + i, left);
+    const __m256 c = load_up_to(cos + i, left);
+    const __m256 s = load_up_to(sin + i, left);
+    store_up_to(x + i, left, _mm256_fmsub_ps(a, c, _mm256_mul_ps(b, s)));
+    store_up_to(x + half + i, left, _mm256_fmadd_ps(b, c, _mm256_mul_ps(a, s)));
   }
 }
 
@@ -50,11 +49,10 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
   const __m256 one = _mm256_set1_ps(1.0F);
   const __m256 sign = _mm256_set1_ps(-0.0F);
   for (int64_t i = 0; i < n; i += 8) {
-    const __m256i mask = first_lanes(n - i);
-    const __m256 g = _mm256_maskload_ps(gate + i, mask);
+    const __m256 g = load_up_to(gate + i, n - i);
     const __m256 e = exp8(_mm256_xor_ps(g, sign));
     const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, e));
-    _mm256_maskstore_ps(out + i, mask, _mm256_mul_ps(silu, _mm256_maskload_ps(up + i, mask)));
+    store_up_to(out + i, n - i, _mm256_mul_ps(silu, load_up_to(up + i, n - i)));
   }
 }
 

@@ -1,0 +1,155 @@
+// compare_dump over every dense golden directory: one prefill, token by token, in chunks; and what
+// it says about dumps and models that do not fit.
+#include "forge/compare.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/testing/golden.h"
+
+namespace sextant {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using testing::EditedCheckpoint;
+using ::testing::ElementsAre;
+using testing::golden_dir;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::TempDir;
+
+DumpReport compare(const std::string& directory, const DumpOptions& options) {
+  ThreadPool pool(2);
+  const auto report = compare_dump(golden_dir(directory), golden_dir(directory), options, pool);
+  EXPECT_TRUE(report.has_value()) << directory << ": " << report.error().text;
+  return report ? *report : DumpReport{};
+}
+
+void expect_ok(const DumpReport& report, const std::string& what) {
+  EXPECT_FALSE(report.rows.empty()) << what;
+  for (const DumpRow& row : report.rows)
+    EXPECT_TRUE(row.ok) << what << ", " << row.tensor << ": " << row.max_abs_diff << " above "
+                        << row.bound;
+}
+
+bool has_row(const DumpReport& report, const std::string& tensor) {
+  return std::any_of(report.rows.begin(), report.rows.end(),
+                     [&](const DumpRow& row) { return row.tensor == tensor; });
+}
+
+class CompareDump : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CompareDump, one_prefill) {
+  const DumpReport report = compare(GetParam(), {});
+  expect_ok(report, "one prefill");
+  EXPECT_THAT(report.applied, ElementsAre("f32"));
+  EXPECT_THAT(report.unknown, IsEmpty());
+  for (const char* tensor : {"hidden.0", "hidden.1", "hidden.2", "logits", "greedy_ids"})
+    EXPECT_TRUE(has_row(report, tensor)) << tensor;
+  for (const DumpRow& row : report.rows)
+    if (row.tensor == "hidden.0") {
+      EXPECT_EQ(row.max_abs_diff, 0.0);  // exact
+    }
+}
+
+TEST_P(CompareDump, token_by_token) {
+  DumpOptions options;
+  options.decode_from = 0;
+  const DumpReport report = compare(GetParam(), options);
+  expect_ok(report, "token by token");
+  const bool dynamic = GetParam() == "llama-rope-dynamic";
+  EXPECT_EQ(has_row(report, "logits"), !dynamic);
+  EXPECT_EQ(has_row(report, "logits_cached"), dynamic);
+}
+
+TEST_P(CompareDump, in_chunks_with_every_table) {
+  if (GetParam() == "llama-rope-dynamic") return;  // other chunkings are held to nothing, see below
+  for (const Ops* ops : available_ops()) {
+    DumpOptions options;
+    options.model.isa = ops->name;
+    options.prefill_chunk = 7;
+    options.decode_from = 40;
+    const DumpReport report = compare(GetParam(), options);
+    EXPECT_EQ(report.isa, ops->name);
+    expect_ok(report, ops->name);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, CompareDump, ::testing::ValuesIn(testing::dense_directories()),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(CompareDumpErrors, dynamic_ntk_in_chunks_has_no_right_answer) {
+  ThreadPool pool(2);
+  DumpOptions options;
+  options.prefill_chunk = 20;
+  const auto dir = golden_dir("llama-rope-dynamic");
+  const auto report = compare_dump(dir, dir, options, pool);
+  ASSERT_FALSE(report.has_value());
+  EXPECT_EQ(report.error().code, Code::kInput);
+  EXPECT_THAT(report.error().text, HasSubstr("none of its tensors can be compared this way"));
+}
+
+TEST(CompareDumpErrors, a_changed_weight_is_over_the_bound) {
+  TempDir dir;
+  EditedCheckpoint c("llama2");
+  std::string& bytes = c.tensors["model.layers.2.mlp.down_proj.weight"].bytes;
+  bytes[2 * 160 * 5 + 1] ^= 0x40;  // one weight of row 5, far off
+  c.write(dir.path());
+  ThreadPool pool(2);
+  const auto report = compare_dump(dir.path(), golden_dir("llama2"), {}, pool);
+  ASSERT_TRUE(report.has_value()) << report.error().text;
+  EXPECT_FALSE(report->ok());
+  for (const DumpRow& row : report->rows) {
+    if (row.tensor == "hidden.2") {
+      EXPECT_TRUE(row.ok);
+    }
+    if (row.tensor == "hidden.3") {
+      EXPECT_FALSE(row.ok);
+      EXPECT_THAT(row.first_over, ElementsAre(0, 0, 5));
+    }
+  }
+}
+
+TEST(CompareDumpErrors, what_does_not_fit) {
+  ThreadPool pool(1);
+  const auto error = [&](const std::filesystem::path& model, const std::filesystem::path& dump,
+                         const DumpOptions& options) {
+    const auto report = compare_dump(model, dump, options, pool);
+    EXPECT_FALSE(report.has_value());
+    return report ? Error{} : report.error();
+  };
+  // Another model's dump: the shapes do not fit.
+  Error e = error(golden_dir("llama2"), golden_dir("qwen3"), {});
+  EXPECT_EQ(e.code, Code::kInput);
+  // A policy of a later version.
+  DumpOptions w4a4;
+  w4a4.name = "dump_w4a4";
+  e = error(golden_dir("ct-llama3-nvfp4"), golden_dir("ct-llama3-nvfp4"), w4a4);
+  EXPECT_EQ(e.code, Code::kUnsupported);
+  EXPECT_THAT(e.text, HasSubstr("w4a4"));
+  // No such dump.
+  DumpOptions missing;
+  missing.name = "nothing";
+  e = error(golden_dir("llama2"), golden_dir("llama2"), missing);
+  EXPECT_EQ(e.code, Code::kInput);
+  EXPECT_THAT(e.text, HasSubstr("nothing.safetensors"));
+  // Bounds are asked for, never assumed.
+  TempDir dir;
+  std::filesystem::copy_file(golden_dir("llama2") / "dump.safetensors",
+                             dir.path() / "dump.safetensors");
+  std::ofstream(dir.path() / "dump.json") << R"({"policy": "f32", "bounds": {"logits": 0.001}})";
+  e = error(golden_dir("llama2"), dir.path(), {});
+  EXPECT_EQ(e.code, Code::kInput);
+  EXPECT_THAT(e.text, AllOf(HasSubstr("bounds"), HasSubstr("hidden.0")));
+}
+
+}  // namespace
+}  // namespace sextant

@@ -119,26 +119,26 @@ TEST_P(Golden, a_batch_is_its_sequences) {
   EXPECT_TRUE(same_bits(logits, expected));
 }
 
+// Dynamic NTK excepted, where the frequencies are those of the call.
+TEST_P(Golden, every_chunk_size) {
+  ThreadPool pool(2);
+  const auto model = load(GetParam(), "f32", "", pool);
+  ASSERT_NE(model, nullptr);
+  if (is_dynamic(*model)) return;
+  const auto ids = dump_ids(GetParam());
+  const auto n = static_cast<int64_t>(ids[1].size());
+  const auto whole = run_logits(*model, ids[1], {n}, pool);
+  for (int64_t chunk = 1; chunk <= n; ++chunk)
+    EXPECT_TRUE(same_bits(whole, run_logits(*model, ids[1], chunks_of(n, chunk), pool)))
+        << "chunks of " << chunk;
+}
+
 INSTANTIATE_TEST_SUITE_P(Dense, Golden, ::testing::ValuesIn(dense_directories()),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
-
-TEST(GoldenChunks, every_chunk_size_of_one_prompt) {
-  ThreadPool pool(2);
-  for (const char* directory : {"mistral", "modelopt-llama3-separate"}) {
-    const auto model = load(directory, "f32", "", pool);
-    ASSERT_NE(model, nullptr);
-    const auto ids = dump_ids(directory);
-    const auto n = static_cast<int64_t>(ids[1].size());
-    const auto whole = run_logits(*model, ids[1], {n}, pool);
-    for (int64_t chunk = 1; chunk <= n; ++chunk)
-      EXPECT_TRUE(same_bits(whole, run_logits(*model, ids[1], chunks_of(n, chunk), pool)))
-          << directory << ", chunks of " << chunk;
-  }
-}
 
 }  // namespace
 }  // namespace sextant

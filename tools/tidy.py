@@ -148,7 +148,7 @@ def check_words(name, lines, faults):
 
 def check_cmake(root, faults):
     for listing in sorted((root / "src").rglob("CMakeLists.txt")):
-        text = listing.read_text()
+        text = listing.read_text() + "".join(p.read_text() for p in listing.parent.rglob("*.cmake"))
         for path in sorted(listing.parent.rglob("*.cpp")):
             relative = path.relative_to(listing.parent).as_posix()
             if relative not in text:

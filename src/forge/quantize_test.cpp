@@ -111,10 +111,11 @@ class QuantizeTest : public testing::Test {
       }
       EXPECT_TRUE(writer->finish().has_value());
     }
-    if (n_shards > 1)
+    if (n_shards > 1) {
       EXPECT_TRUE(out->write_file("model.safetensors.index.json",
                                   "{\"metadata\": {}, \"weight_map\": {" + weight_map + "}}")
                       .has_value());
+    }
     EXPECT_TRUE(out->write_file("config.json", config_).has_value());
     EXPECT_TRUE(out->write_file("tokenizer.json", "{\"kept\": true}").has_value());
     EXPECT_TRUE(out->write_file("notes.bin", "weights of another format").has_value());

@@ -11,8 +11,6 @@ import struct
 import subprocess
 import sys
 
-import pytest
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "smollm2"
 PROGRAM = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
@@ -35,15 +33,6 @@ class Tensors:
 
     def sha256(self, name):
         return hashlib.sha256(self.bytes(name)).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    out = os.environ.get("SEXTANT_SMOLLM2") or str(tmp_path_factory.mktemp("smollm2") / "bf16")
-    done = subprocess.run([sys.executable, str(ROOT / "tools" / "fetch_smollm2.py"), "--out", out], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == out
-    return pathlib.Path(out)
 
 
 def quantize(source, out, *options):

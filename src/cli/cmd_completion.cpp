@@ -75,7 +75,8 @@ std::string words_of(const CommandInfo& command) {
   return join(words, " ");
 }
 
-constexpr std::string_view kModelsDirectory = "${SEXTANT_HOME:-$HOME/.local/share/sextant}/models";
+constexpr std::string_view kModelsDirectory =
+    "${SEXTANT_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/sextant}/models";
 
 std::string bash_script(const std::vector<CommandInfo>& commands) {
   std::vector<std::string> names;

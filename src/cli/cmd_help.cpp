@@ -23,7 +23,9 @@ void add_help(CLI::App& program, Context& context) {
   app->callback([&program, &context, topic] {
     context.action = [&program, &context, topic]() -> Result<int> {
       if (topic->empty()) {
-        context.out.write(program.help());
+        // Not program.help(): that shows the command being run, which is this one.
+        context.out.write(
+            program.get_formatter()->make_help(&program, "sextant", CLI::AppFormatMode::Normal));
         return 0;
       }
       std::vector<std::string> names;

@@ -26,10 +26,15 @@ std::vector<std::string> names_in(const fs::path& directory) {
 }  // namespace
 
 fs::path models_home() {
-  const char* home = std::getenv("SEXTANT_HOME");
-  if (home != nullptr && *home != '\0') return fs::path(home) / "models";
-  const char* user = std::getenv("HOME");
-  return fs::path(user != nullptr && *user != '\0' ? user : ".") / ".local/share/sextant/models";
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  if (const std::string home = variable("SEXTANT_HOME"); !home.empty())
+    return fs::path(home) / "models";
+  if (const std::string data = variable("XDG_DATA_HOME"); !data.empty())
+    return fs::path(data) / "sextant/models";
+  return fs::path(variable("HOME")) / ".local/share/sextant/models";
 }
 
 std::vector<std::string> installed_models() { return names_in(models_home()); }

@@ -71,7 +71,7 @@ void Output::write(std::string_view text) {
 }
 
 void Output::document(const Json& json) {
-  write(json.dump(2, ' ', false, Json::error_handler_t::replace));
+  write(json.dump(lines_ ? -1 : 2, ' ', false, Json::error_handler_t::replace));
   write("\n");
 }
 

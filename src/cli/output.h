@@ -30,8 +30,9 @@ class Output {
   void print(fmt::format_string<Args...> format, Args&&... args) {
     write(fmt::format(format, std::forward<Args>(args)...));
   }
-  void document(const Json& json);   // the one document of --json
-  void json_line(const Json& json);  // one object a line
+  void document(const Json& json);     // the one document of --json
+  void use_lines() { lines_ = true; }  // documents on one line: the command prints several
+  void json_line(const Json& json);    // one object a line
   void flush();
   bool reader_gone() const { return reader_gone_; }
   bool is_terminal() const;
@@ -45,6 +46,7 @@ class Output {
   std::string buffer_;
   std::string failure_;
   bool reader_gone_ = false;
+  bool lines_ = false;
 };
 
 // How talk looks. Set once, after the options were read.

@@ -1,0 +1,46 @@
+// A model that is ready to run, with what commands need beside it: its tokenizer, its sampling
+// defaults, the pool it runs on. Says on standard error what the load found.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "checkpoint/directory.h"
+#include "cli/common.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace sextant {
+
+// What generation_config.json wishes for sampling, where it says so.
+struct GenerationDefaults {
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<int32_t> top_k;
+};
+
+struct LoadedModel {
+  std::filesystem::path root;
+  std::shared_ptr<ThreadPool> pool;
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Tokenizer> tokenizer;  // nullptr where the directory has none
+  GenerationDefaults generation;
+  double load_s = 0;
+};
+
+// Opens a checkpoint; its errors are listed and refuse it (kModel).
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed);
+Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed);
+// The tokenizer, or an error that says what is missing.
+Result<std::shared_ptr<const Tokenizer>> need_tokenizer(const LoadedModel& loaded);
+
+// Warnings once, notes with --verbose.
+void show_findings(std::span<const Finding> findings);
+
+}  // namespace sextant

@@ -151,7 +151,7 @@ def check_cmake(root, faults):
         text = listing.read_text() + "".join(p.read_text() for p in listing.parent.rglob("*.cmake"))
         for path in sorted(listing.parent.rglob("*.cpp")):
             relative = path.relative_to(listing.parent).as_posix()
-            if relative not in text:
+            if relative not in text and path.name not in text:
                 faults.append(f"{path.relative_to(root)}: in no CMakeLists.txt")
 
 

@@ -150,8 +150,8 @@ struct Ops {
 
 // The tables of this build that this processor can run, best first; "ref" is always last.
 std::vector<const Ops*> available_ops();
-// By name ("ref", "avx2", "avx512-nobf16", "avx512", "amx"), or the best for "" or "auto". kUnsupported
-// with the list of what there is.
+// By name ("ref", "avx2", "avx512-nobf16", "avx512", "amx"), or the best for "" or "auto".
+// kUnsupported with the list of what there is.
 Result<const Ops*> select_ops(std::string_view name);
 
 }  // namespace sextant

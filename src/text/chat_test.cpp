@@ -165,7 +165,8 @@ TEST(Chat, FindsTheTemplateOfAModelDirectory) {
   std::filesystem::create_directories(dir);
   EXPECT_EQ(find_model_chat(dir).value(), std::nullopt);
   std::ofstream(dir / "tokenizer_config.json")
-      << R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})";
+      << R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "chat_template": [)"
+      << R"({"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})";
   const auto chat = find_model_chat(dir).value();
   ASSERT_TRUE(chat);
   EXPECT_EQ(chat->source, "D");

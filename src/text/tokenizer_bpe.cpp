@@ -4,7 +4,7 @@
 // n log n.
 #include <algorithm>
 #include <array>
-#include <optional>
+#include <functional>
 
 #include "io/quote.h"
 #include "text/tokenizer_model.h"
@@ -68,7 +68,6 @@ class BpeModel final : public TokenModel {
 
  private:
   using Symbol = ModelScratch::Symbol;
-  using Merge = ModelScratch::Merge;
 
   Status read_merges(const JsonValue& list, const JsonPlace& place);
   Status add_merge(std::string_view left, std::string_view right, uint32_t rank,
@@ -269,43 +268,42 @@ void BpeModel::merge_short(std::vector<Symbol>& symbols) const {
 
 void BpeModel::merge_long(ModelScratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
-  std::vector<Merge>& heap = scratch.heap;
+  // Rank above place in one number: the smallest is the lowest rank, then the leftmost.
+  std::vector<uint64_t>& heap = scratch.heap;
   heap.clear();
-  // A heap with the lowest rank, then the leftmost place, on top.
-  const auto later = [](const Merge& a, const Merge& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.pos > b.pos;
-  };
-  const auto merge_at = [&](int32_t pos) -> std::optional<Merge> {
+  const auto merge_at = [&](int32_t pos) -> const MergeTable::Entry* {
     const Symbol& left = symbols[static_cast<size_t>(pos)];
-    if (left.next < 0) return std::nullopt;
-    const auto* e = merges_.find(left.id, symbols[static_cast<size_t>(left.next)].id);
-    if (e == nullptr) return std::nullopt;
-    return Merge{e->rank, pos, e->new_id};
+    if (left.next < 0) return nullptr;
+    return merges_.find(left.id, symbols[static_cast<size_t>(left.next)].id);
+  };
+  const auto key = [](uint32_t rank, int32_t pos) {
+    return (uint64_t{rank} << 32) | static_cast<uint32_t>(pos);
   };
   for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i)
-    if (const auto m = merge_at(i)) heap.push_back(*m);
-  std::make_heap(heap.begin(), heap.end(), later);
+    if (const auto* m = merge_at(i)) heap.push_back(key(m->rank, i));
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto push = [&](int32_t pos) {
-    if (const auto m = merge_at(pos)) {
-      heap.push_back(*m);
-      std::push_heap(heap.begin(), heap.end(), later);
+    if (const auto* m = merge_at(pos)) {
+      heap.push_back(key(m->rank, pos));
+      std::push_heap(heap.begin(), heap.end(), std::greater<>());
     }
   };
   while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), later);
-    const Merge top = heap.back();
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const uint64_t top = heap.back();
     heap.pop_back();
-    Symbol& left = symbols[static_cast<size_t>(top.pos)];
+    const auto pos = static_cast<int32_t>(static_cast<uint32_t>(top));
+    Symbol& left = symbols[static_cast<size_t>(pos)];
     if (left.gone) continue;
-    const auto current = merge_at(top.pos);  // an entry may be out of date
-    if (!current || current->new_id != top.new_id) continue;
+    const MergeTable::Entry* m = merge_at(pos);  // an entry may be out of date
+    if (m == nullptr || m->rank != top >> 32) continue;
     Symbol& right = symbols[static_cast<size_t>(left.next)];
-    left.id = top.new_id;
+    left.id = m->new_id;
     right.gone = true;
     left.next = right.next;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].prev = top.pos;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].prev = pos;
     if (left.prev >= 0) push(left.prev);
-    push(top.pos);
+    push(pos);
   }
   std::erase_if(symbols, [](const Symbol& s) { return s.gone; });
 }

@@ -80,7 +80,9 @@ class ByteFallbackDecoder final : public TokenDecoder {
   static std::optional<int> byte_of(std::string_view piece) {
     if (piece.size() != 6 || !piece.starts_with("<0x") || !piece.ends_with('>')) return {};
     int value = 0;
-    for (const char c : piece.substr(3, 2)) {
+    // Rust's parser, which the package asks, takes a plus sign, too: <0x+1> is the byte 1.
+    const size_t sign = piece[3] == '+' ? 1 : 0;
+    for (const char c : piece.substr(3 + sign, 2 - sign)) {
       const char low = static_cast<char>(c | 0x20);
       if (c >= '0' && c <= '9')
         value = value * 16 + (c - '0');

@@ -19,13 +19,8 @@ struct ModelScratch {
     int32_t prev, next;  // -1 at the ends
     bool gone;
   };
-  struct Merge {
-    uint32_t rank;
-    int32_t pos;
-    int32_t new_id;
-  };
   std::vector<Symbol> symbols;
-  std::vector<Merge> heap;
+  std::vector<uint64_t> heap;  // BPE: candidates by rank and place
   std::string text;
   // Unigram: the best way to reach each byte.
   struct Node {

@@ -192,7 +192,7 @@ def test_bpe_with_prefix_and_suffix(tmp_path, prefix, suffix):
 DECODERS = {
     "none": None, "bytelevel": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}, "fallback": {"type": "ByteFallback"}, "fuse": {"type": "Fuse"},
     "llama": seq("d", {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
-                 {"type": "Strip", "content": " ", "start": 1, "stop": 2}),
+                 {"type": "Strip", "content": " ", "start": 1, "stop": 0}),
     "regex": {"type": "Replace", "pattern": {"Regex": "[a-c]+"}, "content": "*"},
     "metaspace": metaspace("always", True), "metaspace_first": metaspace("first", True), "metaspace_never": metaspace("never", True),
     "wordpiece": {"type": "WordPiece", "prefix": "##", "cleanup": True}, "wordpiece_raw": {"type": "WordPiece", "prefix": "##", "cleanup": False},

@@ -5,7 +5,7 @@
 // R16 layout. 16 output rows are a group, one row a 32-bit lane; up to four groups are a
 // supergroup, whose bytes are contiguous (groups = 4, but fewer in the last one). Along k, padded
 // to a multiple of 16 with zeros, a supergroup holds
-//   kNvfp4  per 16 of k: groups x 16 scale bytes, then groups x 128 bytes of nibbles
+//   kNvfp4, kFp4Words  per 16 of k: groups x 16 scale bytes, then groups x 128 bytes of nibbles
 //   kFp8    per 16 of k: groups x 256 bytes of codes
 //   kBf16   per 2 of k:  groups x 64 bytes, lane r the pair (k, k + 1) of row r
 //   kF16    per 1 of k:  groups x 32 bytes
@@ -18,6 +18,12 @@
 // The scale byte of kNvfp4 is E << 3 | s: weight = E2M1 code * (1 + s/8) * 2^(8 - E). Every
 // non-negative E4M3 value has this form (448 = 1.75 * 2^8 is E 0, s 6; the subnormal 2^-9 is E 17,
 // s 0), MXFP4's powers of two do too, within 31 octaves of the row's largest.
+//
+// kFp4Words is the form of the tables without tiles. Lane r of a nibble vector is row r's 8 codes:
+// nibble j of its lower half is k = 2j, of its upper half k = 2j + 1, so that a look-up by 16-bit
+// words gives a vector of pairs. The scale byte is (31 - E) << 3 | s, the upper bits of a float32
+// but for a constant. There the weights of 16 of k stay unscaled: they are summed from zero, then
+// one FMA by the scale adds their sum to the row's.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +36,7 @@
 
 namespace sextant::SX_AVX512_NAMESPACE {
 
-enum class Layout : int32_t { kNvfp4, kFp8, kBf16, kF16, kF32 };
+enum class Layout : int32_t { kNvfp4, kFp4Words, kFp8, kBf16, kF16, kF32 };
 
 constexpr int64_t kGroupRows = 16;
 constexpr int64_t kSuperRows = 64;
@@ -82,9 +88,9 @@ struct LinearTask {
   float* sums = nullptr;  // linear_amx: kSumFloats, 64-byte aligned
 };
 
-// Chains of vdpbf16ps over k ascending; layouts kNvfp4, kFp8, kBf16; packed input in BF16.
+// Chains of vdpbf16ps over k ascending; layouts kFp4Words, kFp8, kBf16; packed input in BF16.
 void linear_bf16(const LinearTask& task);
-// Chains of AMX tile products, 32 of k a step; the layouts of linear_bf16, scale blocks that are
+// Chains of AMX tile products, 32 of k a step; layouts kNvfp4, kFp8, kBf16, scale blocks that are
 // multiples of 32. Input in tiles of 16 tokens by 32 of k (amx_input_at), zeros beyond k; rows
 // beyond the last token may hold anything. token_begin is a multiple of 16. Needs the system's
 // permission to use tiles.

@@ -19,8 +19,7 @@ Layout layout_of(const PackedLinear& w) { return static_cast<Layout>(w.layout); 
 bool takes(Bf16Unit unit, const PackedLinear& w) {
   if (unit == Bf16Unit::kNone) return false;
   if (unit == Bf16Unit::kTiles && w.scales.size() != 0 && w.block_k % 32 != 0) return false;
-  return layout_of(w) == Layout::kNvfp4 || layout_of(w) == Layout::kFp8 ||
-         layout_of(w) == Layout::kBf16;
+  return layout_of(w) != Layout::kF16 && layout_of(w) != Layout::kF32;
 }
 
 // The input as the kernels want it, in the caller's scratch; null where no linear needs the form.

@@ -25,10 +25,11 @@ void write_rows(const LinearTask& t, const float* sums, int64_t g, float* y, boo
 }
 
 // Blocks of 16 of one group, decoded to the tile of a step; the second half zero where kBlocks
-// is 1.
+// is 1. Always inlined: the tables stay in registers.
 template <int kBlocks>
-inline void decode_step(const Nvfp4Decoder& decoder, const unsigned char* block, int64_t groups,
-                        int64_t g, unsigned char* out) {
+[[gnu::always_inline]] inline void decode_step(const Nvfp4Decoder& decoder,
+                                               const unsigned char* block, int64_t groups,
+                                               int64_t g, unsigned char* out) {
 #pragma GCC unroll 2
   for (int64_t b = 0; b < kBlocks; ++b) {
     const unsigned char* at = block + b * groups * 144;
@@ -69,6 +70,7 @@ struct Fused {
   }
   template <int kBlocks, int g>
   void unit(const unsigned char* block, bool first) {
+    prefetch_part(block, g, 288);
     decode_step<kBlocks>(decoder, block, kGroups, g, out);
     if constexpr (g == 0) {
       if (!first) product<kGroups - 1>();
@@ -80,9 +82,6 @@ struct Fused {
   }
   template <int kBlocks>
   void step(const unsigned char* block, bool first) {
-#pragma GCC unroll 32
-    for (int64_t line = 0; line < kGroups * 288; line += kLine)
-      prefetch(block + kPrefetchBytes + line);
     unit<kBlocks, 0>(block, first);
     if constexpr (kGroups > 1) unit<kBlocks, 1>(block, first);
     if constexpr (kGroups > 2) unit<kBlocks, 2>(block, first);

@@ -10,6 +10,7 @@ namespace {
 
 // How the two vectors of a pair (k, k + 1) are read.
 struct FromBf16 {
+  static constexpr bool kBlocks = false;
   static constexpr int64_t kGroupBytes = 64;
   static void load(const unsigned char* w, int64_t, Floats out[2]) {
     const Bits v = load_b(w);
@@ -17,7 +18,12 @@ struct FromBf16 {
     out[1] = as_floats(and_b(v, set1_u32(0xFFFF0000U)));
   }
 };
+// The panel of kFp4Words: sums by blocks.
+struct FromCodes : FromBf16 {
+  static constexpr bool kBlocks = true;
+};
 struct FromF16 {
+  static constexpr bool kBlocks = false;
   static constexpr int64_t kGroupBytes = 32;
   static void load(const unsigned char* w, int64_t pair_bytes, Floats out[2]) {
     out[0] = load_f16(w);
@@ -25,6 +31,7 @@ struct FromF16 {
   }
 };
 struct FromF32 {
+  static constexpr bool kBlocks = false;
   static constexpr int64_t kGroupBytes = 64;
   static void load(const unsigned char* w, int64_t pair_bytes, Floats out[2]) {
     out[0] = as_floats(load_b(w));
@@ -33,19 +40,13 @@ struct FromF32 {
 };
 
 template <class Weights, int kGroups, int kTokens>
-void tile_f32(const Tile& t) {
-  constexpr int64_t kGroupBytes = Weights::kGroupBytes;
-  Floats acc[kGroups][kTokens];
-#pragma GCC unroll 16
-  for (int g = 0; g < kGroups; ++g)
-#pragma GCC unroll 16
-    for (int i = 0; i < kTokens; ++i) acc[g][i] = tile_start(t, g, i);
-  const unsigned char* w = t.w;
-  const auto* x = static_cast<const float*>(t.x);
-  for (int64_t pair = 0; pair < t.n_pairs; ++pair) {
+inline void add_pairs(const unsigned char* w, int64_t w_stride, const float* x, int64_t n_pairs,
+                      Floats acc[kGroups][kTokens]) {
+  for (int64_t pair = 0; pair < n_pairs; ++pair) {
     Floats weights[kGroups][2];
 #pragma GCC unroll 16
-    for (int g = 0; g < kGroups; ++g) Weights::load(w + g * kGroupBytes, t.w_stride, weights[g]);
+    for (int g = 0; g < kGroups; ++g)
+      Weights::load(w + g * Weights::kGroupBytes, w_stride, weights[g]);
 #pragma GCC unroll 16
     for (int part = 0; part < 2; ++part) {
 #pragma GCC unroll 16
@@ -55,9 +56,26 @@ void tile_f32(const Tile& t) {
         for (int g = 0; g < kGroups; ++g) acc[g][i] = fma_f(weights[g][part], input, acc[g][i]);
       }
     }
-    w += t.w_stride;
+    w += w_stride;
     x += 2 * kTokens;
   }
+}
+
+template <class Weights, int kGroups, int kTokens>
+void tile_f32(const Tile& t) {
+  Floats acc[kGroups][kTokens];
+#pragma GCC unroll 16
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 16
+    for (int i = 0; i < kTokens; ++i) acc[g][i] = tile_start(t, g, i);
+  const auto* x = static_cast<const float*>(t.x);
+  if constexpr (Weights::kBlocks)
+    run_blocks<kGroups, kTokens, 2 * kTokens>(
+        t, x, acc, [&](const unsigned char* w, const float* from, int64_t n, auto& sums) {
+          add_pairs<Weights, kGroups, kTokens>(w, t.w_stride, from, n, sums);
+        });
+  else
+    add_pairs<Weights, kGroups, kTokens>(t.w, t.w_stride, x, t.n_pairs, acc);
 #pragma GCC unroll 16
   for (int g = 0; g < kGroups; ++g)
 #pragma GCC unroll 16
@@ -113,13 +131,46 @@ struct F32Kernel {
   static int64_t group_bytes(Layout layout) { return layout == Layout::kF16 ? 32 : 64; }
   static TileFunction tile(Layout layout, int64_t groups, int64_t width) {
     if (layout == Layout::kF32) return tile_of<FromF32>(groups, width);
+    if (layout == Layout::kFp4Words) return tile_of<FromCodes>(groups, width);
     if (layout == Layout::kF16) return tile_of<FromF16>(groups, width);
     return tile_of<FromBf16>(groups, width);
   }
 };
 
+template <int kTokens>
+inline void add_codes(Bits table, Bits index, const float* x, Floats sums[kTokens]) {
+  const Floats weights = as_floats(lookup16_u32(table, index));
+#pragma GCC unroll 16
+  for (int i = 0; i < kTokens; ++i) sums[i] = fma_f(weights, set1_f(x[i]), sums[i]);
+}
+
+template <int kGroups, int kTokens>
+struct FusedF32 {
+  static void run(const LinearTask& t) {
+    const Bits table = load_b(kE2m1.f32);
+    const auto* x = static_cast<const float*>(t.x) + t.token_begin * t.k_padded;
+    run_fused<kGroups, kTokens>(t, [&](Bits v, int64_t k, Floats* sums) {
+      const float* at = x + k * kTokens;
+      add_codes<kTokens>(table, v, at, sums);
+      add_codes<kTokens>(table, shift_right_u32<16>(v), at + kTokens, sums);
+      add_codes<kTokens>(table, shift_right_u32<4>(v), at + 2 * kTokens, sums);
+      add_codes<kTokens>(table, shift_right_u32<20>(v), at + 3 * kTokens, sums);
+      add_codes<kTokens>(table, shift_right_u32<8>(v), at + 4 * kTokens, sums);
+      add_codes<kTokens>(table, shift_right_u32<24>(v), at + 5 * kTokens, sums);
+      add_codes<kTokens>(table, shift_right_u32<12>(v), at + 6 * kTokens, sums);
+      add_codes<kTokens>(table, shift_right_u32<28>(v), at + 7 * kTokens, sums);
+    });
+  }
+};
+
 }  // namespace
 
-void linear_f32(const LinearTask& task) { run_linear<F32Kernel>(task); }
+void linear_f32(const LinearTask& task) {
+  const int64_t n_tokens = task.token_end - task.token_begin;
+  if (task.layout == Layout::kFp4Words && n_tokens >= 1 && n_tokens <= kFusedTokens)
+    fused_of<FusedF32>(task.groups, n_tokens)(task);
+  else
+    run_linear<F32Kernel>(task);
+}
 
 }  // namespace sextant::SX_AVX512_NAMESPACE

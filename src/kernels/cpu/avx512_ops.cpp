@@ -128,7 +128,7 @@ void linear_of(std::span<const PackedLinear* const> ws, Mat<const float> x, ActF
 constexpr const char* kNames[] = {"avx512-nobf16", "avx512", "amx"};  // by Bf16Unit
 template <Bf16Unit unit>
 PackedLinear pack_of(const WeightSource& source, ThreadPool& pool) {
-  return pack_r16(source, pool, kNames[static_cast<size_t>(unit)]);
+  return pack_r16(source, pool, kNames[static_cast<size_t>(unit)], unit);
 }
 
 template <Bf16Unit unit>

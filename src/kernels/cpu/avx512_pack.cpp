@@ -62,6 +62,16 @@ constexpr uint32_t pair_up_nibbles(uint32_t codes) {
   return spread(codes & 0xFFFFU) | spread(codes >> 16) << 4;
 }
 
+// Eight codes in file order as a word of kFp4Words: even k in the lower half, odd k in the upper.
+constexpr uint32_t split_nibbles(uint32_t codes) {
+  const auto gather = [](uint32_t even) {
+    const uint32_t bytes = even & 0x0F0F0F0FU;
+    const uint32_t two = (bytes | bytes >> 4) & 0x00FF00FFU;
+    return (two | two >> 8) & 0xFFFFU;
+  };
+  return gather(codes) | gather(codes >> 4) << 16;
+}
+
 // Bytes 0, 1 and 2, 3 of `four` to where row `row` of a group has them in a 64-byte vector.
 void store_interleaved(unsigned char* vector, int64_t row, uint32_t four) {
   unsigned char* at = vector + row / 4 * 16 + row % 4 * 2;
@@ -139,8 +149,16 @@ void pack_fp4(const Packing& p, const Super& super, int64_t row, int64_t from, i
                                ? fp4_block_of(*p.source, row, b, super.last_octave[r], multiplier)
                                : Fp4Block{};
     unsigned char* at = super.data + b * groups * 144;
-    at[r] = block.scale;
     unsigned char* vectors = at + groups * 16 + g * 128;
+    if (p.layout == Layout::kFp4Words) {
+      at[r] = block.scale ^ 0xF8U;
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t word = split_nibbles(static_cast<uint32_t>(block.codes >> 32 * half));
+        std::memcpy(vectors + half * 64 + r % kGroupRows * 4, &word, 4);
+      }
+      continue;
+    }
+    at[r] = block.scale;
     store_interleaved(vectors, r % kGroupRows, pair_up_nibbles(static_cast<uint32_t>(block.codes)));
     store_interleaved(vectors + 64, r % kGroupRows,
                       pair_up_nibbles(static_cast<uint32_t>(block.codes >> 32)));
@@ -200,7 +218,8 @@ void pack_dequantized(const Packing& p, const Super& super, int64_t row, int64_t
 
 int64_t super_bytes(Layout layout, int64_t groups, int64_t k_padded) {
   switch (layout) {
-    case Layout::kNvfp4: return groups * k_padded / 16 * 144;
+    case Layout::kNvfp4:
+    case Layout::kFp4Words: return groups * k_padded / 16 * 144;
     case Layout::kFp8: return groups * k_padded * 16;
     case Layout::kBf16:
     case Layout::kF16: return groups * k_padded * 32;
@@ -209,21 +228,23 @@ int64_t super_bytes(Layout layout, int64_t groups, int64_t k_padded) {
   return 0;
 }
 
-Layout plain_layout(WeightForm form) {
+bool is_fp4(Layout layout) { return layout == Layout::kNvfp4 || layout == Layout::kFp4Words; }
+
+Layout plain_layout(WeightForm form, Bf16Unit unit) {
   switch (form) {
     case WeightForm::kF32: return Layout::kF32;
     case WeightForm::kBf16: return Layout::kBf16;
     case WeightForm::kF16: return Layout::kF16;
     case WeightForm::kFp8: return Layout::kFp8;
-    default: return Layout::kNvfp4;
+    default: return unit == Bf16Unit::kTiles ? Layout::kNvfp4 : Layout::kFp4Words;
   }
 }
 
-Layout choose_layout(const WeightSource& source, ThreadPool& pool) {
+Layout choose_layout(const WeightSource& source, ThreadPool& pool, Bf16Unit unit) {
   if (source.form == WeightForm::kFp8 && source.scales != nullptr && source.block_k < source.k &&
       source.block_k % 16 != 0)
     return Layout::kF32;
-  if (source.form != WeightForm::kMxfp4) return plain_layout(source.form);
+  if (source.form != WeightForm::kMxfp4) return plain_layout(source.form, unit);
   std::atomic<bool> wide{false};
   pool.split(source.n, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
@@ -231,7 +252,7 @@ Layout choose_layout(const WeightSource& source, ThreadPool& pool) {
       if (range.last - range.first > kMaxOctaves) wide.store(true, std::memory_order_relaxed);
     }
   });
-  return wide.load() ? Layout::kF32 : Layout::kNvfp4;
+  return wide.load() ? Layout::kF32 : plain_layout(source.form, unit);
 }
 
 // FP8 scales, [row block, k block] in the header: one k block goes into the row multipliers; else a
@@ -261,7 +282,7 @@ void place_fp8_scales(const WeightSource& source, const AlignedBuffer& given, Pa
 // MXFP4 rows are stored relative to their largest exponent, which goes into the multiplier: the
 // float32 form as code * 2^(e - last), the R16 form as code * 2^(8 - E) with E = last - e.
 void take_octaves(const Packing& p, Super& super, int64_t row0, int64_t rows) {
-  const int bias = p.layout == Layout::kNvfp4 ? 135 : 127;
+  const int bias = is_fp4(p.layout) ? 135 : 127;
   for (int64_t r = 0; r < rows; ++r) {
     const int last = row_octaves(*p.source, row0 + r).last;
     if (last < 0) continue;  // nothing but zeros
@@ -285,7 +306,7 @@ void pack_super(const Packing& p, int64_t row0) {
   for (int64_t from = 0; from < p.k_padded; from += kStep) {
     const int64_t to = std::min(from + kStep, p.k_padded);
     for (int64_t row = row0; row < row0 + rows; ++row) {
-      if (p.layout == Layout::kNvfp4)
+      if (is_fp4(p.layout))
         pack_fp4(p, super, row, from, to);
       else if (dequantized)
         pack_dequantized(p, super, row, from, to);
@@ -297,10 +318,11 @@ void pack_super(const Packing& p, int64_t row0) {
 
 }  // namespace
 
-PackedLinear pack_r16(const WeightSource& source, ThreadPool& pool, const char* table) {
+PackedLinear pack_r16(const WeightSource& source, ThreadPool& pool, const char* table,
+                      Bf16Unit unit) {
   const int64_t n_padded = round_up(source.n, kGroupRows);
   PackedLinear packed = packed_header(source, n_padded, true, table);
-  const Layout layout = choose_layout(source, pool);
+  const Layout layout = choose_layout(source, pool, unit);
   const AlignedBuffer given_scales = std::move(packed.scales);
   packed.scales = AlignedBuffer();
   packed.layout = static_cast<int32_t>(layout);

@@ -76,7 +76,10 @@ template <int n>
 inline Bits shift_right_u32(Bits x) {
   return _mm512_srli_epi32(x, n);
 }
-inline Bits sub_saturated_u8(Bits a, Bits b) { return _mm512_subs_epu8(a, b); }
+inline Bits sub_saturated_u16(Bits a, Bits b) { return _mm512_subs_epu16(a, b); }
+inline Bits widen_u8(const void* p) {  // 16 bytes to the 16 dwords
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
 // Byte tables: 16 entries a quarter (index bits 0-3, bit 7 gives 0), 64 entries (bits 0-5), 128
 // entries in two registers (bits 0-6).
 inline Bits lookup16_u8(Bits table, Bits index) { return _mm512_shuffle_epi8(table, index); }
@@ -84,6 +87,9 @@ inline Bits lookup64_u8(Bits table, Bits index) { return _mm512_permutexvar_epi8
 inline Bits lookup128_u8(Bits low, Bits high, Bits index) {
   return _mm512_permutex2var_epi8(low, index, high);
 }
+// Tables of 32 words (index bits 0-4 of each word) and of 16 dwords (bits 0-3 of each dword).
+inline Bits lookup32_u16(Bits table, Bits index) { return _mm512_permutexvar_epi16(index, table); }
+inline Bits lookup16_u32(Bits table, Bits index) { return _mm512_permutexvar_epi32(index, table); }
 // Within each quarter, the first (last) eight bytes of a and b interleaved: a0 b0 a1 b1 ...
 inline Bits interleave_low_u8(Bits a, Bits b) { return _mm512_unpacklo_epi8(a, b); }
 inline Bits interleave_high_u8(Bits a, Bits b) { return _mm512_unpackhi_epi8(a, b); }
@@ -103,6 +109,11 @@ inline float reduce_add_f(Floats x) { return _mm512_reduce_add_ps(x); }
 inline float reduce_max_f(Floats x) { return _mm512_reduce_max_ps(x); }
 
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+// In assembly: gcc takes a function that does nothing but prefetch for one without effect, and
+// drops its calls.
+inline void prefetch_l2(const void* p) {
+  asm volatile("prefetcht1 %0" ::"m"(*static_cast<const char*>(p)));
+}
 
 #if defined(__AVX512BF16__)
 // Lane i: acc += a[2i + 1] * b[2i + 1], then acc += a[2i] * b[2i] (Intel SDM, VDPBF16PS); BF16

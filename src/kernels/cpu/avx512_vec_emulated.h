@@ -145,8 +145,14 @@ template <int n>
 inline Bits shift_right_u32(const Bits& x) {
   return each_word<uint32_t>([&](int i) { return word_at<uint32_t>(x, i) >> n; });
 }
-inline Bits sub_saturated_u8(const Bits& a, const Bits& b) {
-  return each_byte([&](int i) { return a.byte[i] > b.byte[i] ? a.byte[i] - b.byte[i] : 0; });
+inline Bits sub_saturated_u16(const Bits& a, const Bits& b) {
+  return each_word<uint16_t>([&](int i) {
+    const int difference = word_at<uint16_t>(a, i) - word_at<uint16_t>(b, i);
+    return difference > 0 ? difference : 0;
+  });
+}
+inline Bits widen_u8(const void* p) {
+  return each_word<uint32_t>([&](int i) { return static_cast<const uint8_t*>(p)[i]; });
 }
 inline Bits lookup16_u8(const Bits& table, const Bits& index) {
   return each_byte([&](int i) {
@@ -161,6 +167,15 @@ inline Bits lookup128_u8(const Bits& low, const Bits& high, const Bits& index) {
   return each_byte([&](int i) {
     const int at = index.byte[i];
     return (at & 64) != 0 ? high.byte[at & 63] : low.byte[at & 63];
+  });
+}
+inline Bits lookup32_u16(const Bits& table, const Bits& index) {
+  return each_word<uint16_t>(
+      [&](int i) { return word_at<uint16_t>(table, word_at<uint16_t>(index, i) & 31); });
+}
+inline Bits lookup16_u32(const Bits& table, const Bits& index) {
+  return each_word<uint32_t>([&](int i) {
+    return word_at<uint32_t>(table, static_cast<int>(word_at<uint32_t>(index, i) & 15U));
   });
 }
 inline Bits interleave_u8(const Bits& a, const Bits& b, int from) {
@@ -200,6 +215,7 @@ inline float reduce_max_f(const Floats& x) {
 }
 
 inline void prefetch(const void*) {}
+inline void prefetch_l2(const void*) {}
 
 // VDPBF16PS: denormal inputs count as zero, each fused step rounds to nearest even, denormal
 // results become zero. A product of two BF16 is exact in float32 unless it is tiny, so that a

@@ -4,6 +4,7 @@
 #include "text/pretokenize_known.h"
 
 #include <algorithm>
+#include <string>
 
 #include "text/tokenizer_utf8.h"
 
@@ -237,8 +238,17 @@ constexpr KnownPattern kKnown[] = {
 }  // namespace
 
 Splitter find_splitter(std::string_view pattern) {
+  // Some files hold the line ends themselves, not their escapes; inside and outside of classes they
+  // mean the same.
+  std::string spelled;
+  for (const char c : pattern) {
+    if (is_newline(static_cast<uint32_t>(c)))
+      spelled += c == '\r' ? "\\r" : "\\n";
+    else
+      spelled.push_back(c);
+  }
   for (const KnownPattern& known : kKnown)
-    if (known.pattern == pattern) return known.splitter;
+    if (known.pattern == spelled) return known.splitter;
   return nullptr;
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "io/json.h"
+#include "text/pretokenize_known.h"
 #include "text/tokenizer.h"
 
 namespace sextant {
@@ -224,6 +225,23 @@ TEST(Tokenizer, LongRunsOfOneCharacterStayFast) {
       EXPECT_LT(s, 20.0) << name << " " << unit;
     }
   }
+}
+
+// DeepSeek's own files write the line ends of their third pattern out; PCRE2 must not get it, for
+// its classes are older: U+2427 is a symbol since Unicode 16.
+TEST(Tokenizer, KnownPatternWithLineEndsWrittenOut) {
+  const std::string_view escaped =
+      R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)re"
+      R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  std::string written(escaped);
+  for (size_t at = 0; (at = written.find("\\r\\n")) != std::string::npos;)
+    written.replace(at, 4, "\r\n");
+  ASSERT_NE(find_splitter(escaped), nullptr);
+  EXPECT_EQ(find_splitter(written), find_splitter(escaped));
+  EXPECT_EQ(find_splitter("[a-z]+"), nullptr);
+  CharText text;
+  text.assign(" \xE2\x90\xA7!\r\n");
+  EXPECT_EQ(find_splitter(written)(text, 0), 5U);
 }
 
 // A pattern that is not known goes to PCRE2: a run of any length of one class must not fail.

@@ -78,6 +78,7 @@ PRETOKENIZERS = {
     "gpt2_prefix": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
     "llama3": split(LLAMA3), "qwen2": split(QWEN2), "qwen35": split(QWEN35), "llama4": split(LLAMA4), "tekken": split(TEKKEN),
     "deepseek": seq("p", split(r"\p{N}{1,3}"), split("[一-龥぀-ゟ゠-ヿ]+"), split(DEEPSEEK)), "deepseek_alone": split(DEEPSEEK),
+    "deepseek_written": split(DEEPSEEK.replace(r"\r\n", "\r\n")),
     **{f"letters_{b}_{i}": split(LLAMA3 if i else r"\p{N}{1,3}", b, i) for b in BEHAVIORS for i in (False, True)},
     **{f"string_{b}": split("a", b, False, "String") for b in BEHAVIORS},
     "pcre2": split("[A-Za-z]+|[0-9]{3}"), "each": split(""),

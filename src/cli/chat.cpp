@@ -1,5 +1,7 @@
 #include "cli/chat.h"
 
+#include <algorithm>
+
 #include "cli/line_editor.h"
 #include "cli/signals.h"
 
@@ -72,6 +74,7 @@ class Chat {
 
   void start_over() {
     messages_ = Json::array();
+    known_ids_.clear();
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
     generator_.reset();
   }
@@ -118,10 +121,36 @@ class Chat {
     return {};
   }
 
+  // What was fed and generated stays as it is, so that its keys and values serve again: text put
+  // back together from tokens need not become the same tokens. Only where the rest begins with a
+  // special token, since there the text before has no say in how it is cut.
+  Result<std::vector<int32_t>> encode(const std::string& rendered) const {
+    if (!known_ids_.empty() && rendered.starts_with(known_text_)) {
+      SX_ASSIGN(const std::vector<int32_t> rest,
+                loaded_.tokenizer->encode(std::string_view(rendered).substr(known_text_.size())));
+      if (!rest.empty() && loaded_.tokenizer->is_special(rest.front())) {
+        std::vector<int32_t> ids = known_ids_;
+        ids.insert(ids.end(), rest.begin(), rest.end());
+        return ids;
+      }
+    }
+    return loaded_.tokenizer->encode(rendered);
+  }
+
+  void remember(const std::string& rendered, std::vector<int32_t> ids, const Answer& answer) {
+    known_text_ = rendered + answer.text;
+    known_ids_ = std::move(ids);
+    known_ids_.insert(known_ids_.end(), answer.ids.begin(), answer.ids.end());
+    const bool hides_a_token =
+        std::any_of(answer.ids.begin(), answer.ids.end(),
+                    [this](int32_t id) { return loaded_.tokenizer->is_special(id); });
+    if (answer.cut_by_stop || hides_a_token) known_ids_.clear();
+  }
+
   Result<Answer> ask() {
     SX_ASSIGN(const std::string rendered, prompt_.render_messages(messages_, true));
-    SX_ASSIGN(std::vector<int32_t> ids, loaded_.tokenizer->encode(rendered));
-    auto answer = generator_.answer(std::move(ids), options_.request, options_.stops,
+    SX_ASSIGN(const std::vector<int32_t> ids, encode(rendered));
+    auto answer = generator_.answer(ids, options_.request, options_.stops,
                                     [this](int32_t, std::string_view text) {
                                       context_.out.write(text);
                                       context_.out.flush();
@@ -129,6 +158,7 @@ class Chat {
                                     });
     context_.out.write("\n");
     context_.out.flush();
+    if (answer) remember(rendered, ids, *answer);
     return answer;
   }
 
@@ -140,6 +170,8 @@ class Chat {
   Totals& totals_;
   std::string system_;
   Json messages_;
+  std::string known_text_;  // the conversation so far as it was rendered, and its tokens
+  std::vector<int32_t> known_ids_;
   LineEditor editor_;
 };
 

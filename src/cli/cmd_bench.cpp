@@ -175,15 +175,15 @@ void add_bench(CLI::App& program, Context& context) {
       "  sextant bench                       memory, arithmetic and kernels of this machine\n"
       "  sextant bench smollm2               tokens per second, beside what memory allows\n"
       "  sextant bench smollm2 --threads 1 --json");
-  app->add_option("MODEL", options->model, "measure this model end to end");
+  app->add_option("MODEL", options->model, "measure this model end to end")->type_name("");
   app->add_option("--prompt-tokens", options->prompt_tokens, "tokens to prefill (default 512)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
       ->type_name("N");
   app->add_option("--max-tokens", options->generated_tokens, "tokens to generate (default 64)")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20).description(""))
       ->type_name("N");
   app->add_option("--repetitions", options->repetitions, "how often; the best counts (default 3)")
-      ->check(CLI::Range(1, 1000))
+      ->check(CLI::Range(1, 1000).description(""))
       ->type_name("N");
   app->add_flag("--machine", options->machine_only, "memory and arithmetic only, no kernels");
   app->callback([&context, options] {

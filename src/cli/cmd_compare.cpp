@@ -92,17 +92,19 @@ void add_compare(CLI::App& program, Context& context) {
       "  sextant compare MODEL --dump DIR --decode-from 0   token by token\n\n"
       "A dump is DIR/NAME.safetensors and DIR/NAME.json. Without --policy the dump's is used.\n"
       "Status 1: a tensor is over its bound.");
-  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")->required();
+  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")
+      ->type_name("")
+      ->required();
   app->add_option("--dump", options->dump, "directory of the dump")->type_name("DIR");
   app->add_option("--dump-name", options->options.name, "name of the dump (default: dump)")
       ->type_name("NAME");
   app->add_option("--prefill-chunk", options->options.prefill_chunk,
                   "feed the ids in steps of so many (default: all at once)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX))
+      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
       ->type_name("N");
   app->add_option("--decode-from", options->options.decode_from,
                   "from this position on one token a step")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX))
+      ->check(CLI::Range(int64_t{0}, INT64_MAX).description(""))
       ->type_name("T");
   app->callback([&context, options] {
     context.action = [&context, options] { return run_compare(context, *options); };

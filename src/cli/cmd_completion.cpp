@@ -208,6 +208,7 @@ void add_completion(CLI::App& program, Context& context) {
                   "  sextant completion zsh > \"${fpath[1]}/_sextant\"\n"
                   "  sextant completion fish > ~/.config/fish/completions/sextant.fish");
   app->add_option("SHELL", *shell, "bash, zsh or fish")
+      ->type_name("")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   app->callback([&program, &context, shell] {

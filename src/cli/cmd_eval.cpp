@@ -143,15 +143,17 @@ void add_eval(CLI::App& program, Context& context) {
       "  sextant eval smollm2-nvfp4 --text book.txt --against smollm2 --max-kl 0.2\n"
       "  sextant eval smollm2 --ids tokens.json --window 512 --policy f32 --json\n\n"
       "Text is tokenized without BOS. Status 1: a gate (--max-kl, --max-ppl) does not hold.");
-  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")->required();
+  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")
+      ->type_name("")
+      ->required();
   app->add_option("--text", options->text_file, "the text (- for standard input)")
       ->type_name("FILE");
   app->add_option("--ids", options->ids_file, "token ids in place of a text")->type_name("FILE");
   app->add_option("--window", options->window, "tokens a window (default 1024)")
-      ->check(CLI::Range(int64_t{2}, INT64_MAX))
+      ->check(CLI::Range(int64_t{2}, INT64_MAX).description(""))
       ->type_name("N");
   app->add_option("--max-windows", options->max_windows, "only the first so many (default: all)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX))
+      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
       ->type_name("N");
   app->add_option("--against", options->against, "a reference model on the same tokens")
       ->type_name("MODEL");

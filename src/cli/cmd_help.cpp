@@ -11,7 +11,7 @@ CLI::App* add_command(CLI::App& program, Context& context, const std::string& na
   CLI::App* app = program.add_subcommand(name, summary);
   app->set_help_flag("-h,--help", "this text")->group(kCommonGroup);
   app->get_formatter()->column_width(32);
-  if (!examples.empty()) app->footer("Examples:\n" + examples);
+  app->footer(examples.empty() ? "" : "Examples:\n" + examples);  // else the program's is inherited
   add_common_options(*app, context.common);
   return app;
 }
@@ -19,7 +19,7 @@ CLI::App* add_command(CLI::App& program, Context& context, const std::string& na
 void add_help(CLI::App& program, Context& context) {
   auto topic = std::make_shared<std::string>();
   CLI::App* app = add_command(program, context, "help", "this text, or all about one command", "");
-  app->add_option("COMMAND", *topic, "the command to explain");
+  app->add_option("COMMAND", *topic, "the command to explain")->type_name("");
   app->callback([&program, &context, topic] {
     context.action = [&program, &context, topic]() -> Result<int> {
       if (topic->empty()) {

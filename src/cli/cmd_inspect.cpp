@@ -278,12 +278,13 @@ void add_inspect(CLI::App& program, Context& context) {
       "  sextant inspect MODEL --json | jq .summary\n\n"
       "Status 2: the checkpoint has errors.");
   app->add_option("MODEL", options->model, "directory, snapshot, .safetensors file, or name")
+      ->type_name("")
       ->required();
   app->add_flag("--tensors", options->tensors, "list every tensor");
   app->add_option("--tensor", options->tensor, "statistics and first values of this one")
       ->type_name("NAME");
   app->add_option("--first", options->n_first, "how many first values (default 16)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20).description(""))
       ->type_name("N");
   app->callback([&context, options] {
     context.action = [&context, options] { return run_inspect(context, *options); };

@@ -119,8 +119,9 @@ void add_quantize(CLI::App& program, Context& context) {
       "half-written.");
   app->alias("quantise");
   app->add_option("SRC", options->source, "the model to read: a directory, snapshot or name")
+      ->type_name("")
       ->required();
-  app->add_option("DST", options->destination, "the directory to write")->required();
+  app->add_option("DST", options->destination, "the directory to write")->type_name("")->required();
   app->add_option("--scheme", options->scheme, "nvfp4a16: weights only (default)")
       ->check(CLI::IsMember({"nvfp4a16", "nvfp4"}))
       ->type_name("NAME");

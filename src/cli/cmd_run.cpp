@@ -271,17 +271,20 @@ void add_run(CLI::App& program, Context& context) {
       "\"ids\",\n"
       "\"finish_reason\", \"usage\", \"timings\"} at the end. Ctrl-C in a chat stops the answer "
       "only.");
-  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")->required();
-  app->add_option("PROMPT", options->prompt, "what to answer (default: chat, or standard input)");
+  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")
+      ->type_name("")
+      ->required();
+  app->add_option("PROMPT", options->prompt, "what to answer (default: chat, or standard input)")
+      ->type_name("");
   app->add_option("--system", options->system, "system message")->type_name("TEXT");
   app->add_flag("--raw", options->raw, "no chat template: continue the prompt as it is");
   app->add_option("--max-tokens", options->max_tokens, "longest answer (default: the context)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX))
+      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
       ->type_name("N");
   app->add_option("--ids", options->ids_file, "token ids as the prompt, from a file (-: input)")
       ->type_name("FILE");
   app->add_option("--context", options->context, "tokens of prompt and answers (default: model's)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX))
+      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
       ->type_name("N");
   app->add_flag("--warmup", options->warmup, "run the model once before the answer");
   app->add_flag("--ignore-eos", options->ignore_eos, "do not stop at the model's end tokens");

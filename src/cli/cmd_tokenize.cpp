@@ -223,8 +223,9 @@ void add_tokenize(CLI::App& program, Context& context) {
       "Without TEXT standard input is read, to its end and as it is. A --chat file with an array\n"
       "of messages is rendered with the generation prompt; one with an object as it says.");
   app->add_option("MODEL", options->model, "model, tokenizer.json, or a .jinja file to render")
+      ->type_name("")
       ->required();
-  app->add_option("TEXT", options->text, "the text (default: standard input)");
+  app->add_option("TEXT", options->text, "the text (default: standard input)")->type_name("");
   app->add_flag("--ids", options->ids_only, "ids only");
   app->add_flag("--special", options->special, "add BOS and the like");
   CLI::Option* decode = app->add_flag("--decode", options->decode, "from ids to text");

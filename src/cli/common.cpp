@@ -55,11 +55,11 @@ void add_common_options(CLI::App& app, CommonOptions& common) {
       ->group(group);
   app.add_option("-j,--threads", common.threads,
                  "threads to compute with (default: all processors)")
-      ->check(CLI::Range(1, kMaxThreads))
+      ->check(CLI::Range(1, kMaxThreads).description(""))
       ->type_name("N")
       ->group(group);
   app.add_option("--isa", common.isa,
-                 "kernels: ref, avx2, avx512-nobf16, avx512 (default: the best)")
+                 "kernels: ref, avx2, avx512-nobf16, avx512, amx (default: best)")
       ->type_name("NAME")
       ->group(group);
   app.add_option("--device", common.device, "where to compute: cpu")

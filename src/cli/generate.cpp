@@ -72,7 +72,8 @@ Result<Answer> Generator::answer(std::vector<int32_t> prompt, const Request& req
       engine_->cancel(id);
     }
   }
-  if (matcher.matched()) {
+  answer.cut_by_stop = matcher.matched();
+  if (answer.cut_by_stop) {
     answer.finish_reason = "stop";
   } else {
     // An incomplete character at the end shows as U+FFFD, in the stream as in the whole text.

@@ -19,6 +19,7 @@ struct Answer {
   std::string text;
   std::vector<int32_t> ids;   // the end token is not among them
   std::string finish_reason;  // "stop", "length", "cancelled"
+  bool cut_by_stop = false;   // a stop string ended it: ids say more than text
   int64_t n_prompt = 0;
   int64_t n_reused = 0;
   int64_t n_generated = 0;

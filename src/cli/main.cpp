@@ -103,11 +103,13 @@ Result<int> parse_and_run(CLI::App& program, Context& context, int argc, char** 
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
     context.out.print("sextant {}\n", SX_VERSION);
+    SX_TRY(context.out.finish());
     return 0;
   } catch (const CLI::CallForHelp&) {
     const CLI::App* shown = &program;
     for (const CLI::App* app : program.get_subcommands()) shown = app;
     context.out.write(shown->help(shown == &program ? "" : "sextant"));
+    SX_TRY(context.out.finish());
     return 0;
   } catch (const CLI::ParseError& error) {
     return tl::unexpected<Error>(usage_error(program, error));

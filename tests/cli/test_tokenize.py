@@ -13,7 +13,7 @@ def lines(sextant, args, objects):
     stdin = "".join(json.dumps(o) + "\n" for o in objects)
     done = sextant("tokenize", *args, "--jsonl", stdin=stdin)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.split("\n") if line]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -52,7 +52,7 @@ def test_bad_lines_are_answered_and_the_next_goes_on(sextant, golden):
     path = golden / "tokenizers/gpt2/tokenizer.json"
     stdin = '{"text": "a"}\nnonsense\n{}\n{"ids": [999999999]}\n{"ids": ["x"]}\n{"text": 5}\n\n{"text": "a"}'
     done = sextant("tokenize", path, "--jsonl", stdin=stdin)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     assert done.returncode == 0 and answers[0] == answers[-1] and len(answers) == 7
     for answer in answers[1:-1]:
         assert answer["error"]["code"] == "input" and answer["error"]["status"] == 3

@@ -245,12 +245,6 @@ LineEditor::Answer LineEditor::edit(std::string_view prompt) {
       case 8: buffer.erase_before(); break;
       case 11: buffer.erase_to_end(); break;
       case 12: RawMode::send("\x1b[H\x1b[2J"); break;
-      case 14:
-        if (place < history_.size()) go(place + 1);
-        break;
-      case 16:
-        if (place > 0) go(place - 1);
-        break;
       case 21: buffer.erase_to_start(); break;
       case 23: buffer.erase_word_before(); break;
       default: break;

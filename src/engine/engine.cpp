@@ -354,8 +354,7 @@ bool EngineImpl::step(std::vector<Event>& events) {
   if (waiting_.empty() && active_.empty()) return false;
   end_cancelled(events);
   admit();
-  // Requests that end their prompt in this step get their first token from it, and the next one
-  // from the next step.
+  // Decode first: a prompt that ends in this step gets its second token from the next one.
   collect_decode();
   run_collected(stats_.decode_s, events);
   collect_prefill();

@@ -148,7 +148,8 @@ def check_words(name, lines, faults):
 
 def check_cmake(root, faults):
     for listing in sorted((root / "src").rglob("CMakeLists.txt")):
-        text = listing.read_text() + "".join(p.read_text() for p in listing.parent.rglob("*.cmake"))
+        nested = [*listing.parent.rglob("*.cmake"), *listing.parent.rglob("CMakeLists.txt")]
+        text = "".join(p.read_text() for p in nested)
         for path in sorted(listing.parent.rglob("*.cpp")):
             relative = path.relative_to(listing.parent).as_posix()
             if relative not in text and path.name not in text:

@@ -1,5 +1,6 @@
 #include "cli/line_editor.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -56,16 +57,19 @@ class RawMode {
   bool active_ = false;
 };
 
-// -1 at the end of input, -2 when a signal came.
+// -1 at the end of input, -2 when a signal came. Waiting is in short pieces: a signal between the look at the flag and a
+// blocking read would otherwise wait for the next key.
 int read_byte() {
+  constexpr int kPieceMs = 100;
   unsigned char byte = 0;
   for (;;) {
+    if (interrupted()) return -2;
+    pollfd input = {0, POLLIN, 0};
+    const int ready = ::poll(&input, 1, kPieceMs);
+    if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
     const ssize_t n = ::read(0, &byte, 1);
     if (n == 1) return byte;
-    if (n < 0 && errno == EINTR) {
-      if (interrupted()) return -2;
-      continue;
-    }
+    if (n < 0 && errno == EINTR) continue;
     return -1;
   }
 }

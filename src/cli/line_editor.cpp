@@ -57,8 +57,8 @@ class RawMode {
   bool active_ = false;
 };
 
-// -1 at the end of input, -2 when a signal came. Waiting is in short pieces: a signal between the look at the flag and a
-// blocking read would otherwise wait for the next key.
+// -1 at the end of input, -2 when a signal came. Waiting is in short pieces: a signal between the
+// look at the flag and a blocking read would otherwise wait for the next key.
 int read_byte() {
   constexpr int kPieceMs = 100;
   unsigned char byte = 0;

@@ -88,6 +88,17 @@ TEST(Chat, RaiseExceptionGivesTheMessageAlone) {
   EXPECT_EQ(out.error().text, "System role not supported");
 }
 
+// jinja2 3.1.6: Environment().from_string(source) of each.
+TEST(Chat, UnknownFiltersMatterInBranchesOnlyWhenReached) {
+  EXPECT_EQ(text("{% if false %}{{ 1 | from_json }}{% endif %}x"), "x");
+  EXPECT_EQ(text("{{ (1 | from_json) if false else 'y' }}"), "y");
+  EXPECT_EQ(text("{% if 1 is number or 1 is notest %}z{% endif %}"), "z");
+  EXPECT_FALSE(render("{% if true %}{{ 1 | from_json }}{% endif %}"));
+  EXPECT_FALSE(ChatTemplate::compile("{{ 1 | from_json }}"));
+  EXPECT_FALSE(ChatTemplate::compile(
+      "{% if false %}{% for a in b %}{{ a | from_json }}{% endfor %}{% endif %}"));
+}
+
 TEST(Chat, ErrorsNameTheLine) {
   const auto parse = ChatTemplate::compile("a\nb\n{{ x | nofilter }}");
   ASSERT_FALSE(parse);

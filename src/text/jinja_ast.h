@@ -76,7 +76,7 @@ struct Expr {
   ExprPtr star;                          // *args
   ExprPtr double_star;                   // **kwargs
   std::vector<std::string> compare_ops;  // "==", "!=", "<", "<=", ">", ">=", "in", "not in"
-  Filter filter = nullptr;
+  Filter filter = nullptr;  // null: no such filter, which only matters when it is reached
   Test test = nullptr;
 };
 
@@ -116,6 +116,11 @@ struct Node {
   Body body;
   Body otherwise;  // else of kFor and kIf
 };
+
+// Refuses names of filters and tests that do not exist, where Jinja does: not within an if
+// statement or a conditional expression, whose branches may never run (chat templates probe for
+// filters that way).
+void check_names(const Body& body, bool soft);
 
 // Parses a whole template. Errors are TemplateError of kind syntax.
 Body parse(std::string_view source, const TemplateLimits& limits);

@@ -256,6 +256,7 @@ Value Interpreter::evaluate_call(const Expr& e) {
 }
 
 Value Interpreter::evaluate_filter(const Expr& e, const Value& input) {
+  if (e.filter == nullptr) raise(ErrorKind::kRuntime, "No filter named '" + e.name + "'.");
   return e.filter(*this, input, evaluate_arguments(e));
 }
 

@@ -256,7 +256,9 @@ class Parser : private ExpressionParser {
 }  // namespace
 
 Body parse(std::string_view source, const TemplateLimits& limits) {
-  return Parser(tokenize(source), limits).run();
+  Body body = Parser(tokenize(source), limits).run();
+  check_names(body, false);
+  return body;
 }
 
 }  // namespace sextant::jinja

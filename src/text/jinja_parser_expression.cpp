@@ -311,7 +311,6 @@ ExprPtr ExpressionParser::one_filter(ExprPtr input) {
   e->name = expect_name();
   while (skip_op(".")) e->name += "." + expect_name();
   e->filter = find_filter(e->name);
-  if (e->filter == nullptr) fail("No filter named '" + e->name + "'.");
   e->operands.push_back(std::move(input));
   if (is_op("(")) arguments(*e);
   return e;
@@ -323,7 +322,6 @@ ExprPtr ExpressionParser::test(ExprPtr input) {
   if (peek().type != TokenType::kName) fail("expected the name of a test, got " + describe(peek()));
   e->name = next().text;
   e->test = find_test(e->name);
-  if (e->test == nullptr) fail("No test named '" + e->name + "'.");
   e->operands.push_back(std::move(input));
   if (is_op("(")) {
     arguments(*e);

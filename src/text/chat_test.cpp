@@ -99,6 +99,14 @@ TEST(Chat, UnknownFiltersMatterInBranchesOnlyWhenReached) {
       "{% if false %}{% for a in b %}{{ a | from_json }}{% endfor %}{% endif %}"));
 }
 
+// jinja2 3.1.6: its select_or_reject and map begin with "if seq".
+TEST(Chat, SelectAndMapOfNoneAreEmpty) {
+  EXPECT_EQ(text("{{ none | selectattr('a') | list }}{{ none | map('upper') | list }}{{ 0 | "
+                 "reject('odd') | list }}"),
+            "[][][]");
+  EXPECT_FALSE(render("{{ 5 | select('odd') | list }}"));
+}
+
 TEST(Chat, ErrorsNameTheLine) {
   const auto parse = ChatTemplate::compile("a\nb\n{{ x | nofilter }}");
   ASSERT_FALSE(parse);

@@ -38,12 +38,18 @@ Value fold_case(const Value& v) { return v.is_string() ? Value::string(lower(v.s
 
 // --- sequences
 
+// What map, select and their like go over: anything falsy is an empty sequence to them, none
+// included.
+std::vector<Value> items_of(Interpreter& in, const Value& input) {
+  return truthy(input) ? iterate(input, in.budget()) : std::vector<Value>();
+}
+
 Value do_map(Interpreter& in, const Value& input, const Arguments& a) {
   std::vector<Value> out;
   const Value* attribute = a.positional.empty() ? a.find(9, "attribute") : nullptr;
   if (attribute != nullptr) {
     const Value* fallback = a.find(9, "default");
-    for (const Value& item : iterate(input, in.budget()))
+    for (const Value& item : items_of(in, input))
       out.push_back(attribute_path(in, item, *attribute, fallback));
     return generator(std::move(out));
   }
@@ -54,7 +60,7 @@ Value do_map(Interpreter& in, const Value& input, const Arguments& a) {
     raise(ErrorKind::kRuntime, "No filter named '" + a.positional[0].str() + "'.");
   Arguments rest = a;
   rest.positional.erase(rest.positional.begin());
-  for (const Value& item : iterate(input, in.budget())) {
+  for (const Value& item : items_of(in, input)) {
     in.budget().step();
     out.push_back(filter(in, item, rest));
   }
@@ -79,7 +85,7 @@ Value choose(Interpreter& in, const Value& input, const Arguments& a, bool by_at
     rest.positional.erase(rest.positional.begin());
   }
   std::vector<Value> out;
-  for (const Value& item : iterate(input, in.budget())) {
+  for (const Value& item : items_of(in, input)) {
     in.budget().step();
     const Value subject = by_attribute ? attribute_path(in, item, attribute, nullptr) : item;
     const bool holds = test != nullptr ? test(in, subject, rest) : truthy(subject);

@@ -161,7 +161,7 @@ PackedLinear pack_groups(const WeightSource& source, const char* table, ThreadPo
     for (int64_t row = begin; row < end; row += kGroupRows) {
       uint8_t* data = packed.data.as<uint8_t>() + row / kGroupRows * stride;
       const bool ragged = end - row < kGroupRows || padded_k(source.form, source.k) != source.k;
-      if (ragged) std::memset(data, 0, static_cast<size_t>(stride));
+      if (ragged && stride > 0) std::memset(data, 0, static_cast<size_t>(stride));
       fill_group(source, {data, row, std::min(end, row + kGroupRows)}, packed);
     }
   });

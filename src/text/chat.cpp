@@ -4,10 +4,9 @@
 
 #include <chrono>
 #include <exception>
-#include <fstream>
-#include <iterator>
 #include <new>
 
+#include "io/mapped_file.h"
 #include "text/jinja_interpreter.h"
 
 namespace sextant {
@@ -19,19 +18,6 @@ Error to_error(const jinja::TemplateError& error, std::string_view stage) {
   if (error.line > 0) text += fmt::format(" in line {}", error.line);
   text += fmt::format(" ({}): {}", stage, error.message);
   return Error{Code::kInput, std::move(text), {}};
-}
-
-Result<std::string> read_text(const std::filesystem::path& path, int64_t max_bytes) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    return fail_at({path.string(), {}, {}, {}}, Code::kInput, "cannot read {}", path.string());
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (static_cast<int64_t>(text.size()) > max_bytes) {
-    return fail_at({path.string(), {}, {}, {}}, Code::kInput,
-                   "{}: a chat template of {} bytes, more than {}", path.string(), text.size(),
-                   max_bytes);
-  }
-  return text;
 }
 
 // A special token of tokenizer_config.json: a string, or an object with "content".
@@ -131,7 +117,7 @@ Result<std::optional<ModelChat>> find_model_chat(const std::filesystem::path& mo
   }
   const std::filesystem::path jinja_path = model_dir / "chat_template.jinja";
   if (std::filesystem::exists(jinja_path, ec)) {
-    SX_ASSIGN(source, read_text(jinja_path, kMaxBytes));
+    SX_ASSIGN(source, read_text_file(jinja_path, kMaxBytes));
   }
   if (!source) return std::nullopt;
   chat.source = std::move(*source);

@@ -176,15 +176,6 @@ Value all_points(const Value& self, F&& f) {
   const std::u32string points = decode_utf8(self.str());
   return Value::boolean(!points.empty() && std::all_of(points.begin(), points.end(), f));
 }
-Value cased(const Value& self, bool want_upper) {
-  bool any = false;
-  for (const char32_t c : decode_utf8(self.str())) {
-    if (want_upper ? is_cased_lower(c) : is_cased_upper(c)) return Value::boolean(false);
-    any |= want_upper ? is_cased_upper(c) : is_cased_lower(c);
-  }
-  return Value::boolean(any);
-}
-
 Value join(Interpreter& interpreter, const Value& self, const Arguments& a) {
   if (a.positional.size() != 1) raise(ErrorKind::kType, "join() takes exactly one argument");
   std::string out;
@@ -293,8 +284,8 @@ constexpr MethodRow kStringMethods[] = {
     {"isnumeric", SX_METHOD(return all_points(self, is_decimal);)},
     {"isalnum",
      SX_METHOD(return all_points(self, [](char32_t c) { return is_alpha(c) || is_decimal(c); });)},
-    {"isupper", SX_METHOD(return cased(self, true);)},
-    {"islower", SX_METHOD(return cased(self, false);)},
+    {"isupper", SX_METHOD(return Value::boolean(is_upper(self.str()));)},
+    {"islower", SX_METHOD(return Value::boolean(is_lower(self.str()));)},
     {"ljust", SX_METHOD(return pad(in, self, a, -1);)},
     {"rjust", SX_METHOD(return pad(in, self, a, 1);)},
     {"center", SX_METHOD(return pad(in, self, a, 0);)},

@@ -24,17 +24,6 @@ bool has_items(const Value& v) {
     default: return false;
   }
 }
-bool is_cased(const Value& v, Budget& budget, bool want_upper) {
-  Value method;
-  const std::string text = to_text(v, budget);
-  bool any = false;
-  for (const char32_t c : decode_utf8(text)) {
-    if (want_upper ? is_cased_lower(c) : is_cased_upper(c)) return false;
-    any |= want_upper ? is_cased_upper(c) : is_cased_lower(c);
-  }
-  return any;
-}
-
 struct TestRow {
   std::string_view name;
   Test test;
@@ -65,8 +54,8 @@ constexpr TestRow kTests[] = {
     {"even", SX_TEST(remainder(in, v, 2) == 0)},
     {"divisibleby", SX_TEST(truthy(Value::boolean(
                         equal(arithmetic('%', v, operand(a), in.budget()), Value::integer(0)))))},
-    {"lower", SX_TEST(is_cased(v, in.budget(), false))},
-    {"upper", SX_TEST(is_cased(v, in.budget(), true))},
+    {"lower", SX_TEST(is_lower(to_text(v, in.budget())))},
+    {"upper", SX_TEST(is_upper(to_text(v, in.budget())))},
     {"sameas", SX_TEST(v.kind() == operand(a).kind() && v.identity() == operand(a).identity() &&
                        equal(v, operand(a)))},
     {"escaped", SX_TEST(v.is_markup())},

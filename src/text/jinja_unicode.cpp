@@ -145,6 +145,17 @@ bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 bool is_cased_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
 bool is_cased_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 
+bool is_upper(std::string_view text) {
+  const std::u32string points = decode_utf8(text);
+  return std::any_of(points.begin(), points.end(), is_cased_upper) &&
+         std::none_of(points.begin(), points.end(), is_cased_lower);
+}
+bool is_lower(std::string_view text) {
+  const std::u32string points = decode_utf8(text);
+  return std::any_of(points.begin(), points.end(), is_cased_lower) &&
+         std::none_of(points.begin(), points.end(), is_cased_upper);
+}
+
 std::string upper(std::string_view text) {
   std::u32string out;
   for (const char32_t c : decode_utf8(text))

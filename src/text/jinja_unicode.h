@@ -20,6 +20,10 @@ bool is_decimal(char32_t c);
 bool is_cased_upper(char32_t c);
 bool is_cased_lower(char32_t c);
 
+// str.isupper and str.islower: at least one cased letter, and none of the other case.
+bool is_upper(std::string_view text);
+bool is_lower(std::string_view text);
+
 // Full case mappings ("ß".upper() is "SS"; a final sigma lowers to its final form).
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);

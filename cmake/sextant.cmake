@@ -27,6 +27,10 @@ function(sx_library name)
   target_link_libraries(${name} PUBLIC sx_flags ${A_LINKS} PRIVATE ${A_PRIVATE_LINKS})
 endfunction()
 
+# Every test, every fuzz target: what the sanitizer presets build.
+add_custom_target(unit_tests)
+add_custom_target(fuzzers)
+
 # sx_test(name SOURCES a_test.cpp ... LINKS sx_io ...): one GoogleTest binary a folder, found by ctest.
 # SLOW tests (labels) are left out of the sanitizer presets.
 function(sx_test name)
@@ -37,6 +41,7 @@ function(sx_test name)
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE ${A_LINKS} GTest::gtest GTest::gmock GTest::gtest_main rapidcheck)
   target_compile_definitions(${name} PRIVATE SX_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  add_dependencies(unit_tests ${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "unit;${A_LABELS}" TIMEOUT 1200)
 endfunction()
@@ -50,6 +55,7 @@ function(sx_fuzz name)
   add_executable(${name} ${A_SOURCES})
   target_link_libraries(${name} PRIVATE ${A_LINKS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
   add_test(NAME ${name} COMMAND ${name} -runs=20000 -max_total_time=30 ${CMAKE_CURRENT_BINARY_DIR}/${name}_work ${A_CORPUS})
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${name}_work)
   set_tests_properties(${name} PROPERTIES LABELS fuzz)

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -95,6 +96,40 @@ TEST(ThreadPool, WorkersWakeAfterTheySlept) {
     pool.run(10, [&](int64_t task, int) { sum.fetch_add(static_cast<int>(task)); });
     EXPECT_EQ(sum.load(), 45);
   }
+}
+
+TEST(ThreadPool, EachWorkerIsCalledOnceOnAThreadOfItsOwn) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::thread::id> ids(4);
+    std::atomic<int> n_calls{0};
+    pool.each_worker([&](int worker) {
+      ids[static_cast<size_t>(worker)] = std::this_thread::get_id();
+      n_calls.fetch_add(1);
+    });
+    EXPECT_EQ(n_calls.load(), 4);
+    EXPECT_EQ(ids[0], std::this_thread::get_id());
+    std::sort(ids.begin(), ids.end());
+    EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
+  }
+}
+
+TEST(ThreadPool, ARunEndsWithoutAWorkerThatIsBusyElsewhere) {
+  ThreadPool pool(2);
+  // The worker is held in the first run's second task until this thread, having done the other
+  // three, lets it go; a run that handed out one task a thread would never end.
+  std::atomic<bool> is_held{false};
+  std::atomic<int> n_others{0};
+  pool.run(4, [&](int64_t, int worker) {
+    if (worker == 1 && !is_held.exchange(true)) {
+      while (n_others.load() < 3) std::this_thread::yield();
+      return;
+    }
+    if (worker == 0 && n_others.load() == 0)
+      while (!is_held.load()) std::this_thread::yield();
+    n_others.fetch_add(1);
+  });
+  EXPECT_EQ(n_others.load(), 3);
 }
 
 TEST(Arena, PiecesAreAlignedAndDisjoint) {

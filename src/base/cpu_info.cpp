@@ -37,6 +37,7 @@ CpuInfo read_cpu_info() {
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                 __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
   info.avx512_bf16 = info.avx512 && __builtin_cpu_supports("avx512bf16");
+  info.slow_bf16_dot = __builtin_cpu_is("intel");
   // AMX asks for a permission of the kernel; the table that uses it requests it. /proc/cpuinfo says
   // what the processor has.
   std::ifstream in("/proc/cpuinfo");

@@ -7,6 +7,9 @@
 namespace sextant {
 namespace {
 
+constexpr uint64_t kTasksLeft = 0xffffffff;  // the lower half of the state
+constexpr uint64_t kOneRun = kTasksLeft + 1;
+
 // About 20 to 50 us of spinning covers the gap between two kernels of a step; after that a worker
 // sleeps. More threads than processors must not spin long, so every few hundred rounds yield.
 constexpr int kSpinRounds = 4000;
@@ -35,11 +38,19 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+// Takes tasks until none is left.
 void ThreadPool::work(int worker) {
-  for (;;) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= n_tasks_) return;
-    task_(context_, task, worker);
+  uint64_t state = state_.load(std::memory_order_acquire);
+  while ((state & kTasksLeft) != 0) {
+    const int64_t n_tasks = n_tasks_.load(std::memory_order_relaxed);
+    const RawTask task = task_.load(std::memory_order_relaxed);
+    void* const context = context_.load(std::memory_order_relaxed);
+    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire))
+      continue;
+    task(context, n_tasks - static_cast<int64_t>(state & kTasksLeft), worker);
+    n_done_.fetch_add(1, std::memory_order_acq_rel);
+    state = state_.load(std::memory_order_acquire);
   }
 }
 
@@ -49,41 +60,34 @@ void ThreadPool::run_raw(int64_t n_tasks, RawTask task, void* context) {
     for (int64_t i = 0; i < n_tasks; ++i) task(context, i, 0);
     return;
   }
-  task_ = task;
-  context_ = context;
-  n_tasks_ = n_tasks;
-  next_task_.store(0, std::memory_order_relaxed);
-  n_running_.store(n_threads_ - 1, std::memory_order_relaxed);
+  SX_CHECK(n_tasks <= static_cast<int64_t>(kTasksLeft), "{} tasks in one run", n_tasks);
+  n_tasks_.store(n_tasks, std::memory_order_relaxed);
+  task_.store(task, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  n_done_.store(0, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    generation_.fetch_add(1, std::memory_order_release);
+    const uint64_t run = state_.load(std::memory_order_relaxed) & ~kTasksLeft;
+    state_.store(run + kOneRun + static_cast<uint64_t>(n_tasks), std::memory_order_release);
   }
   wake_.notify_all();
   work(0);
-  for (int round = 0; n_running_.load(std::memory_order_acquire) != 0; ++round) pause_cpu(round);
+  for (int round = 0; n_done_.load(std::memory_order_acquire) != n_tasks; ++round) pause_cpu(round);
 }
 
 void ThreadPool::worker_loop(int worker) {
-  uint64_t seen = 0;
+  const auto has_work = [&] {
+    return (state_.load(std::memory_order_acquire) & kTasksLeft) != 0 ||
+           stop_.load(std::memory_order_acquire);
+  };
   for (;;) {
-    uint64_t now = seen;
-    for (int round = 0; round < kSpinRounds; ++round) {
-      now = generation_.load(std::memory_order_acquire);
-      if (now != seen || stop_.load(std::memory_order_acquire)) break;
-      pause_cpu(round);
-    }
-    if (now == seen && !stop_.load(std::memory_order_acquire)) {
+    for (int round = 0; round < kSpinRounds && !has_work(); ++round) pause_cpu(round);
+    if (!has_work()) {
       std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] {
-        return generation_.load(std::memory_order_acquire) != seen ||
-               stop_.load(std::memory_order_acquire);
-      });
-      now = generation_.load(std::memory_order_acquire);
+      wake_.wait(lock, has_work);
     }
     if (stop_.load(std::memory_order_acquire)) return;
-    seen = now;
     work(worker);
-    n_running_.fetch_sub(1, std::memory_order_acq_rel);
   }
 }
 

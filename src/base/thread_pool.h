@@ -1,7 +1,9 @@
 // A fork-join pool. run(n_tasks, f) calls f(task_idx, worker_idx) once for every task on the pool's
 // threads, the caller being worker 0, and returns when all are done. Tasks are handed out in order
 // from one counter; for static splits use one task a worker. One run at a time, from one thread; f
-// must not throw and must not call run. Workers spin briefly, then sleep.
+// must not throw and must not call run. Workers spin briefly, then sleep. A run waits for tasks,
+// not for workers: one that the system has not scheduled in time costs nothing, since the others
+// take its tasks.
 #pragma once
 
 #include <atomic>
@@ -11,6 +13,8 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "base/check.h"
 
 namespace sextant {
 
@@ -31,6 +35,18 @@ class ThreadPool {
         n_tasks,
         [](void* context, int64_t task, int worker) { (*static_cast<Fn*>(context))(task, worker); },
         const_cast<void*>(static_cast<const void*>(&f)));
+  }
+
+  // Calls f(worker_idx) once on every thread of the pool, for what each thread keeps of its own.
+  template <class F>
+  void each_worker(F&& f) {
+    std::atomic<int> n_arrived{0};
+    run(n_threads_, [&](int64_t, int worker) {
+      f(worker);
+      // Nobody leaves before all have come, so no thread takes two.
+      n_arrived.fetch_add(1, std::memory_order_acq_rel);
+      while (n_arrived.load(std::memory_order_acquire) < n_threads_) std::this_thread::yield();
+    });
   }
 
   // Splits [0, n) into one contiguous range a worker, each a multiple of grain but the last;
@@ -57,12 +73,14 @@ class ThreadPool {
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::atomic<uint64_t> generation_{0};  // odd values never occur; a new run increments it
-  std::atomic<int> n_running_{0};        // workers still inside the current run
-  std::atomic<int64_t> next_task_{0};
-  int64_t n_tasks_ = 0;
-  RawTask task_ = nullptr;
-  void* context_ = nullptr;
+  // The number of the run in the upper half, of its tasks not handed out in the lower. A thread
+  // takes a task by exchanging the word, which fails when the run is no longer the one it read. The
+  // three fields below change only while no task is left to take, so a taken task's are its own.
+  std::atomic<uint64_t> state_{0};
+  std::atomic<int64_t> n_tasks_{0};
+  std::atomic<RawTask> task_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  std::atomic<int64_t> n_done_{0};
   std::atomic<bool> stop_{false};
 };
 

@@ -16,6 +16,7 @@
 namespace sextant {
 
 struct Checkpoint::Impl {
+  std::vector<Allowance> allowed;
   CheckpointFiles files;
   std::optional<JsonValue> config;
   std::optional<JsonValue> generation_config;
@@ -139,7 +140,8 @@ std::string name_dialect(const Resolved& resolved, const TensorMap& tensors,
 Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::filesystem::path& path,
                                                      const CheckpointOptions& options) {
   auto impl = std::make_unique<Impl>();
-  FindingSet findings;
+  impl->allowed = options.allow;
+  FindingSet findings(impl->allowed);
   SX_ASSIGN(impl->files, locate_checkpoint(path, findings));
   SX_ASSIGN(impl->config, read_optional(impl->files.config));
   SX_ASSIGN(impl->generation_config, read_optional(impl->files.generation_config));
@@ -199,5 +201,6 @@ const std::map<std::string, KvScales, std::less<>>& Checkpoint::kv_scales() cons
 }
 const std::vector<Finding>& Checkpoint::findings() const { return impl_->findings; }
 const std::vector<PatternReport>& Checkpoint::patterns() const { return impl_->patterns; }
+const std::vector<Allowance>& Checkpoint::allowed() const { return impl_->allowed; }
 
 }  // namespace sextant

@@ -21,6 +21,7 @@ namespace sextant {
 
 struct CheckpointOptions {
   SafetensorsLimits limits;
+  std::vector<Allowance> allow;
 };
 
 class Checkpoint {
@@ -58,6 +59,7 @@ class Checkpoint {
   // (finding.h).
   const std::vector<Finding>& findings() const;
   const std::vector<PatternReport>& patterns() const;
+  const std::vector<Allowance>& allowed() const;  // what open() was told
 
  private:
   struct Impl;

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/patterns.h"
+
 namespace sextant {
 namespace {
 
@@ -45,7 +47,36 @@ NamePosition name_position(std::string_view name) {
   return position;
 }
 
+Result<std::vector<Allowance>> parse_allowances(std::span<const std::string> specs) {
+  std::vector<Allowance> allowed;
+  for (const std::string& spec : specs) {
+    const size_t colon = spec.find(':');
+    Allowance allowance{spec.substr(0, colon),
+                        colon == std::string::npos ? "*" : spec.substr(colon + 1)};
+    const std::string_view id = allowance.id;
+    if (id.size() < 2 || id[0] < 'A' || id[0] > 'Z' || !whole_number(id.substr(1)) ||
+        allowance.pattern.empty())
+      return fail_at(Where{{}, {}, "--allow", {}}, Code::kUsage,
+                     "--allow: expected ID or ID:PATTERN, as C16 or C16:'model.extra.*', found "
+                     "\"{}\"",
+                     spec);
+    allowed.push_back(std::move(allowance));
+  }
+  return allowed;
+}
+
+bool allows(std::span<const Allowance> allowed, std::string_view id, std::string_view name) {
+  return std::any_of(allowed.begin(), allowed.end(), [&](const Allowance& allowance) {
+    return allowance.id == id && shell_match(allowance.pattern, name);
+  });
+}
+
 void FindingSet::add(Finding finding, double badness) {
+  if (finding.severity == Severity::kError &&
+      allows(allowed_, finding.id, finding.tensor.empty() ? finding.file : finding.tensor)) {
+    finding.severity = Severity::kWarning;
+    finding.message += " (allowed)";
+  }
   const NamePosition position = name_position(finding.tensor);
   if (!finding.layer) finding.layer = position.layer;
   if (!finding.expert) finding.expert = position.expert;

@@ -60,9 +60,22 @@ struct NamePosition {
 };
 NamePosition name_position(std::string_view name);
 
+// What a user accepts: errors with this id about names that the pattern matches (shell-style).
+struct Allowance {
+  std::string id;
+  std::string pattern = "*";
+};
+// Each "ID" or "ID:PATTERN"; anything else is kUsage.
+Result<std::vector<Allowance>> parse_allowances(std::span<const std::string> specs);
+bool allows(std::span<const Allowance> allowed, std::string_view id, std::string_view name);
+
 // Collects findings and merges those of one kind.
 class FindingSet {
  public:
+  FindingSet() = default;
+  // Errors that are allowed become warnings. allowed must outlive the set.
+  explicit FindingSet(std::span<const Allowance> allowed) : allowed_(allowed) {}
+
   // `badness` orders the instances of one kind; the worst one gives the message, earlier ones win
   // ties. Layer and expert are filled in from the tensor's name.
   void add(Finding finding, double badness = 0);
@@ -74,6 +87,7 @@ class FindingSet {
     double badness = 0;
     int64_t n_added = 0;
   };
+  std::span<const Allowance> allowed_;
   std::map<std::tuple<std::string, std::string, Severity, bool>, Entry> entries_;
 };
 

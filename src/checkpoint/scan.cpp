@@ -145,7 +145,7 @@ std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool)
   }
   pool.run(static_cast<int64_t>(pieces.size()),
            [&](int64_t i, int) { scan_piece(pieces[static_cast<size_t>(i)]); });
-  FindingSet findings;
+  FindingSet findings(checkpoint.allowed());
   for (size_t i = 0; i < pieces.size();) {
     Hits all;
     size_t j = i;

@@ -351,6 +351,13 @@ Result<CheckpointFiles> locate_file(const fs::path& path) {
 
 }  // namespace
 
+Result<fs::path> model_directory(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path / "config.json", error) && fs::is_directory(path / "snapshots", error))
+    return snapshot_of(path);
+  return path;
+}
+
 Result<CheckpointFiles> locate_checkpoint(const fs::path& path, FindingSet& findings) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -364,10 +371,7 @@ Result<CheckpointFiles> locate_checkpoint(const fs::path& path, FindingSet& find
                    "expected a model directory or a .safetensors file at {}, found {}", shown(path),
                    error ? error.message() : std::string(kind_of(status)));
 
-  fs::path root = path;
-  if (!fs::exists(path / "config.json", error) && fs::is_directory(path / "snapshots", error)) {
-    SX_ASSIGN(root, snapshot_of(path));
-  }
+  SX_ASSIGN(const fs::path root, model_directory(path));
   CheckpointFiles files;
   files.root = fs::canonical(root, error);
   if (error)

@@ -29,6 +29,9 @@ struct CheckpointFiles {
   std::optional<int64_t> total_size;                            // as the index claims
 };
 
+// The snapshot inside where the path is a hub cache's models--org--name folder, else the path.
+Result<std::filesystem::path> model_directory(const std::filesystem::path& path);
+
 Result<CheckpointFiles> locate_checkpoint(const std::filesystem::path& path, FindingSet& findings);
 
 }  // namespace sextant

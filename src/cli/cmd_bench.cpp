@@ -1,6 +1,4 @@
 // `sextant bench [MODEL]`: what this machine can do, and with a model what is reached end to end.
-#include <CLI/CLI.hpp>
-
 #include "cli/commands.h"
 #include "cli/generate.h"
 #include "cli/progress.h"
@@ -168,27 +166,23 @@ Result<int> run_bench(Context& context, const BenchCommandOptions& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& program, Context& context) {
+void add_bench(Program& program, Context& context) {
   auto options = std::make_shared<BenchCommandOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "bench", "how fast this machine is, and a model on it",
       "  sextant bench                       memory, arithmetic and kernels of this machine\n"
       "  sextant bench smollm2               tokens per second, beside what memory allows\n"
       "  sextant bench smollm2 --threads 1 --json");
-  app->add_option("MODEL", options->model, "measure this model end to end")->type_name("");
-  app->add_option("--prompt-tokens", options->prompt_tokens, "tokens to prefill (default 512)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20).description(""))
-      ->type_name("N");
-  app->add_option("--max-tokens", options->generated_tokens, "tokens to generate (default 64)")
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 20).description(""))
-      ->type_name("N");
-  app->add_option("--repetitions", options->repetitions, "how often; the best counts (default 3)")
-      ->check(CLI::Range(1, 1000).description(""))
-      ->type_name("N");
-  app->add_flag("--machine", options->machine_only, "memory and arithmetic only, no kernels");
-  app->callback([&context, options] {
-    context.action = [&context, options] { return run_bench(context, *options); };
-  });
+  command.option("MODEL", &options->model, "measure this model end to end");
+  command.option("--prompt-tokens", &options->prompt_tokens, "tokens to prefill (default 512)",
+                 {.value = "N", .range = IntRange{1, int64_t{1} << 20}});
+  command.option("--max-tokens", &options->generated_tokens, "tokens to generate (default 64)",
+                 {.value = "N", .range = IntRange{2, int64_t{1} << 20}});
+  command.option("--repetitions", &options->repetitions, "how often; the best counts (default 3)",
+                 {.value = "N", .range = IntRange{1, 1000}});
+  command.flag("--machine", &options->machine_only, "memory and arithmetic only, no kernels");
+  add_allow_option(command, context.common);
+  command.run([&context, options] { return run_bench(context, *options); });
 }
 
 }  // namespace sextant

@@ -1,7 +1,5 @@
 // `sextant compare MODEL --dump DIR`: the model against a forward pass of another framework, tensor
 // by tensor, within the dump's bounds (status 1 where one does not hold).
-#include <CLI/CLI.hpp>
-
 #include "cli/commands.h"
 #include "cli/model_path.h"
 #include "cli/table.h"
@@ -72,6 +70,7 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
   SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
   options.options.model.isa = context.common.isa;
   options.options.model.policies = context.common.policies;
+  SX_ASSIGN(options.options.model.allow, parse_allowances(context.common.allow));
   const auto pool = make_pool(context.common);
   SX_ASSIGN(const DumpReport report, compare_dump(path, options.dump, options.options, *pool));
   if (context.common.json)
@@ -83,32 +82,28 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
 
 }  // namespace
 
-void add_compare(CLI::App& program, Context& context) {
+void add_compare(Program& program, Context& context) {
   auto options = std::make_shared<CompareOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "compare", "a model against the numbers of another framework",
       "  sextant compare MODEL --dump MODEL                 the dump beside the model\n"
       "  sextant compare MODEL --dump DIR --prefill-chunk 7\n"
       "  sextant compare MODEL --dump DIR --decode-from 0   token by token\n\n"
       "A dump is DIR/NAME.safetensors and DIR/NAME.json. Without --policy the dump's is used.\n"
       "Status 1: a tensor is over its bound.");
-  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")
-      ->type_name("")
-      ->required();
-  app->add_option("--dump", options->dump, "directory of the dump")->type_name("DIR");
-  app->add_option("--dump-name", options->options.name, "name of the dump (default: dump)")
-      ->type_name("NAME");
-  app->add_option("--prefill-chunk", options->options.prefill_chunk,
-                  "feed the ids in steps of so many (default: all at once)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
-      ->type_name("N");
-  app->add_option("--decode-from", options->options.decode_from,
-                  "from this position on one token a step")
-      ->check(CLI::Range(int64_t{0}, INT64_MAX).description(""))
-      ->type_name("T");
-  app->callback([&context, options] {
-    context.action = [&context, options] { return run_compare(context, *options); };
-  });
+  command.option("MODEL", &options->model, "directory, snapshot, or name of a model",
+                 {.required = true});
+  command.option("--dump", &options->dump, "directory of the dump", {.value = "DIR"});
+  command.option("--dump-name", &options->options.name, "name of the dump (default: dump)",
+                 {.value = "NAME"});
+  command.option("--prefill-chunk", &options->options.prefill_chunk,
+                 "feed the ids in steps of so many (default: all at once)",
+                 {.value = "N", .range = IntRange{1, INT64_MAX}});
+  command.option("--decode-from", &options->options.decode_from,
+                 "from this position on one token a step",
+                 {.value = "T", .range = IntRange{0, INT64_MAX}});
+  add_allow_option(command, context.common);
+  command.run([&context, options] { return run_compare(context, *options); });
 }
 
 }  // namespace sextant

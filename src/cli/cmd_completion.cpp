@@ -1,72 +1,10 @@
 // `sextant completion bash|zsh|fish`: completion scripts generated from the same tree of commands
 // and options that the parser uses, so they cannot differ from it.
-#include <CLI/CLI.hpp>
-
 #include "cli/commands.h"
 #include "cli/format.h"
 
 namespace sextant {
 namespace {
-
-struct OptionInfo {
-  std::vector<std::string> names;  // with their dashes
-  std::string help;
-  bool takes_value = false;
-  std::vector<std::string> choices;
-};
-
-struct CommandInfo {
-  std::string name;
-  std::string help;
-  std::vector<OptionInfo> options;
-  std::vector<std::string> choices;  // of a positional with fixed values
-  bool takes_model = false;
-};
-
-// "WHEN:{auto,always,never}" names its choices.
-std::vector<std::string> choices_of(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  const size_t open = type.find('{');
-  const size_t close = type.find('}', open == std::string::npos ? 0 : open);
-  std::vector<std::string> choices;
-  if (open == std::string::npos || close == std::string::npos) return choices;
-  std::string word;
-  for (size_t i = open + 1; i <= close; ++i) {
-    if (type[i] == ',' || type[i] == '}') {
-      choices.push_back(word);
-      word.clear();
-    } else {
-      word += type[i];
-    }
-  }
-  return choices;
-}
-
-CommandInfo describe(const CLI::App& app) {
-  CommandInfo command{app.get_name(), app.get_description(), {}, {}, false};
-  for (const CLI::Option* option : app.get_options()) {
-    OptionInfo info;
-    for (const std::string& name : option->get_snames()) info.names.push_back("-" + name);
-    for (const std::string& name : option->get_lnames()) info.names.push_back("--" + name);
-    info.help = option->get_description();
-    info.takes_value = option->get_expected_max() > 0 && option->get_type_size() != 0;
-    info.choices = choices_of(*option);
-    if (info.names.empty()) {
-      command.choices.insert(command.choices.end(), info.choices.begin(), info.choices.end());
-      if (option->get_name() == "MODEL") command.takes_model = true;
-    } else {
-      command.options.push_back(std::move(info));
-    }
-  }
-  return command;
-}
-
-std::vector<CommandInfo> describe_all(const CLI::App& program) {
-  std::vector<CommandInfo> commands;
-  for (const CLI::App* app : program.get_subcommands([](const CLI::App*) { return true; }))
-    commands.push_back(describe(*app));
-  return commands;
-}
 
 std::string words_of(const CommandInfo& command) {
   std::vector<std::string> words = command.choices;
@@ -78,7 +16,7 @@ std::string words_of(const CommandInfo& command) {
 constexpr std::string_view kModelsDirectory =
     "${SEXTANT_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/sextant}/models";
 
-std::string bash_script(const std::vector<CommandInfo>& commands) {
+std::string bash_script(const std::deque<CommandInfo>& commands) {
   std::vector<std::string> names;
   for (const CommandInfo& command : commands) names.push_back(command.name);
   std::string out =
@@ -137,7 +75,7 @@ std::string zsh_text(std::string_view text) {
   return out;
 }
 
-std::string zsh_script(const std::vector<CommandInfo>& commands) {
+std::string zsh_script(const std::deque<CommandInfo>& commands) {
   std::string out =
       "#compdef sextant\n# zsh completion of sextant: sextant completion zsh > "
       "\"${fpath[1]}/_sextant\"\n_sextant() {\n  local -a commands models\n  commands=(\n";
@@ -167,7 +105,7 @@ std::string zsh_script(const std::vector<CommandInfo>& commands) {
   return out;
 }
 
-std::string fish_script(const std::vector<CommandInfo>& commands) {
+std::string fish_script(const std::deque<CommandInfo>& commands) {
   std::string out =
       "# fish completion of sextant: sextant completion fish > "
       "~/.config/fish/completions/sextant.fish\n";
@@ -200,29 +138,25 @@ std::string fish_script(const std::vector<CommandInfo>& commands) {
 
 }  // namespace
 
-void add_completion(CLI::App& program, Context& context) {
+void add_completion(Program& program, Context& context) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* app =
+  Command command =
       add_command(program, context, "completion", "completion script for a shell",
                   "  source <(sextant completion bash)\n"
                   "  sextant completion zsh > \"${fpath[1]}/_sextant\"\n"
                   "  sextant completion fish > ~/.config/fish/completions/sextant.fish");
-  app->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->type_name("")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  app->callback([&program, &context, shell] {
-    context.action = [&program, &context, shell]() -> Result<int> {
-      const std::vector<CommandInfo> commands = describe_all(program);
-      const std::string script = *shell == "bash"  ? bash_script(commands)
-                                 : *shell == "zsh" ? zsh_script(commands)
-                                                   : fish_script(commands);
-      if (context.common.json)
-        context.out.document(Json{{"shell", *shell}, {"script", script}});
-      else
-        context.out.write(script);
-      return 0;
-    };
+  command.option("SHELL", shell.get(), "bash, zsh or fish",
+                 {.choices = {"bash", "zsh", "fish"}, .required = true});
+  command.run([&program, &context, shell]() -> Result<int> {
+    const std::deque<CommandInfo>& commands = program.commands();
+    const std::string script = *shell == "bash"  ? bash_script(commands)
+                               : *shell == "zsh" ? zsh_script(commands)
+                                                 : fish_script(commands);
+    if (context.common.json)
+      context.out.document(Json{{"shell", *shell}, {"script", script}});
+    else
+      context.out.write(script);
+    return 0;
   });
 }
 

@@ -1,7 +1,5 @@
 // `sextant eval`: perplexity on a text, and distance from another model on the same text; gates for
 // scripts (status 1).
-#include <CLI/CLI.hpp>
-
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/load_model.h"
@@ -135,33 +133,29 @@ Result<int> run_eval(Context& context, const EvalCommandOptions& options) {
 
 }  // namespace
 
-void add_eval(CLI::App& program, Context& context) {
+void add_eval(Program& program, Context& context) {
   auto options = std::make_shared<EvalCommandOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "eval", "perplexity, and distance from another model",
       "  sextant eval smollm2-nvfp4 --text book.txt\n"
       "  sextant eval smollm2-nvfp4 --text book.txt --against smollm2 --max-kl 0.2\n"
       "  sextant eval smollm2 --ids tokens.json --window 512 --policy f32 --json\n\n"
       "Text is tokenized without BOS. Status 1: a gate (--max-kl, --max-ppl) does not hold.");
-  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")
-      ->type_name("")
-      ->required();
-  app->add_option("--text", options->text_file, "the text (- for standard input)")
-      ->type_name("FILE");
-  app->add_option("--ids", options->ids_file, "token ids in place of a text")->type_name("FILE");
-  app->add_option("--window", options->window, "tokens a window (default 1024)")
-      ->check(CLI::Range(int64_t{2}, INT64_MAX).description(""))
-      ->type_name("N");
-  app->add_option("--max-windows", options->max_windows, "only the first so many (default: all)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
-      ->type_name("N");
-  app->add_option("--against", options->against, "a reference model on the same tokens")
-      ->type_name("MODEL");
-  app->add_option("--max-kl", options->max_kl, "gate: largest mean KL")->type_name("X");
-  app->add_option("--max-ppl", options->max_ppl, "gate: largest perplexity")->type_name("X");
-  app->callback([&context, options] {
-    context.action = [&context, options] { return run_eval(context, *options); };
-  });
+  command.option("MODEL", &options->model, "directory, snapshot, or name of a model",
+                 {.required = true});
+  command.option("--text", &options->text_file, "the text (- for standard input)",
+                 {.value = "FILE"});
+  command.option("--ids", &options->ids_file, "token ids in place of a text", {.value = "FILE"});
+  command.option("--window", &options->window, "tokens a window (default 1024)",
+                 {.value = "N", .range = IntRange{2, INT64_MAX}});
+  command.option("--max-windows", &options->max_windows, "only the first so many (default: all)",
+                 {.value = "N", .range = IntRange{1, INT64_MAX}});
+  command.option("--against", &options->against, "a reference model on the same tokens",
+                 {.value = "MODEL"});
+  command.option("--max-kl", &options->max_kl, "gate: largest mean KL", {.value = "X"});
+  command.option("--max-ppl", &options->max_ppl, "gate: largest perplexity", {.value = "X"});
+  add_allow_option(command, context.common);
+  command.run([&context, options] { return run_eval(context, *options); });
 }
 
 }  // namespace sextant

@@ -1,7 +1,5 @@
 // `sextant inspect MODEL`: what is in a checkpoint, without running it: tensors, schemes, sizes,
 // the quantization patterns with what each matched, and what was found on the way.
-#include <CLI/CLI.hpp>
-
 #include "checkpoint/scan.h"
 #include "cli/commands.h"
 #include "cli/model_path.h"
@@ -267,9 +265,9 @@ Result<int> run_inspect(Context& context, const InspectOptions& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& program, Context& context) {
+void add_inspect(Program& program, Context& context) {
   auto options = std::make_shared<InspectOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "inspect", "what is in a checkpoint",
       "  sextant inspect MODEL                    schemes, sizes, patterns, findings\n"
       "  sextant inspect MODEL --tensors          every tensor as well\n"
@@ -277,18 +275,14 @@ void add_inspect(CLI::App& program, Context& context) {
       "                                           the numbers of one linear, dequantized\n"
       "  sextant inspect MODEL --json | jq .summary\n\n"
       "Status 2: the checkpoint has errors.");
-  app->add_option("MODEL", options->model, "directory, snapshot, .safetensors file, or name")
-      ->type_name("")
-      ->required();
-  app->add_flag("--tensors", options->tensors, "list every tensor");
-  app->add_option("--tensor", options->tensor, "statistics and first values of this one")
-      ->type_name("NAME");
-  app->add_option("--first", options->n_first, "how many first values (default 16)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20).description(""))
-      ->type_name("N");
-  app->callback([&context, options] {
-    context.action = [&context, options] { return run_inspect(context, *options); };
-  });
+  command.option("MODEL", &options->model, "directory, snapshot, .safetensors file, or name",
+                 {.required = true});
+  command.flag("--tensors", &options->tensors, "list every tensor");
+  command.option("--tensor", &options->tensor, "statistics and first values of this one",
+                 {.value = "NAME"});
+  command.option("--first", &options->n_first, "how many first values (default 16)",
+                 {.value = "N", .range = IntRange{0, int64_t{1} << 20}});
+  command.run([&context, options] { return run_inspect(context, *options); });
 }
 
 }  // namespace sextant

@@ -1,6 +1,4 @@
 // `sextant quantize SRC DST`: a BF16, F16 or F32 checkpoint to NVFP4, weights only.
-#include <CLI/CLI.hpp>
-
 #include "cli/commands.h"
 #include "cli/load_model.h"
 #include "cli/progress.h"
@@ -22,6 +20,9 @@ struct QuantizeCommandOptions {
   std::string max_memory;
   bool force = false;
   bool resume = false;
+  std::optional<std::string> calibration;
+  std::optional<std::string> input_scales;
+  std::optional<std::string> recipe;
 };
 
 // Parts of the contract that this build has not, each with what there is.
@@ -35,6 +36,13 @@ Status check_supported(const QuantizeCommandOptions& options) {
   if (options.resume)
     return fail_at(at_field("--resume"), Code::kUnsupported,
                    "--resume: this build writes a checkpoint in one go; leave --resume away");
+  if (options.calibration || options.input_scales)
+    return fail_at(at_field("--calibration"), Code::kUnsupported,
+                   "--calibration, --input-scales: this build quantizes weights only, which needs "
+                   "no activation scales; leave them away");
+  if (options.recipe)
+    return fail_at(at_field("--recipe"), Code::kUnsupported,
+                   "--recipe: this build takes one rule for all; keep modules with --keep");
   return {};
 }
 
@@ -109,43 +117,37 @@ Result<int> run_quantize(Context& context, const QuantizeCommandOptions& options
 
 }  // namespace
 
-void add_quantize(CLI::App& program, Context& context) {
+void add_quantize(Program& program, Context& context) {
   auto options = std::make_shared<QuantizeCommandOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "quantize", "a BF16 model to NVFP4",
       "  sextant quantize smollm2 ./smollm2-nvfp4\n"
       "  sextant quantize SRC DST --dialect compressed-tensors --keep 'model.layers.0.*'\n\n"
       "DST appears whole or not at all: Ctrl-C, a full disk or a crash leave nothing "
       "half-written.");
-  app->alias("quantise");
-  app->add_option("SRC", options->source, "the model to read: a directory, snapshot or name")
-      ->type_name("")
-      ->required();
-  app->add_option("DST", options->destination, "the directory to write")->type_name("")->required();
-  app->add_option("--scheme", options->scheme, "nvfp4a16: weights only (default)")
-      ->check(CLI::IsMember({"nvfp4a16", "nvfp4"}))
-      ->type_name("NAME");
-  app->add_option("--dialect", options->dialect, "form of the files (default: modelopt)")
-      ->check(CLI::IsMember({"modelopt", "compressed-tensors"}))
-      ->type_name("NAME");
-  app->add_option("--method", options->method, "rtn: round to nearest (default)")
-      ->check(CLI::IsMember({"rtn", "mse", "four-over-six", "gptq"}))
-      ->type_name("NAME");
-  app->add_option("--global-scale", options->global_scale,
-                  "fused: q/k/v, gate/up share one (default); own: each its own")
-      ->check(CLI::IsMember({"fused", "own"}))
-      ->type_name("RULE");
-  app->add_option("--keep", options->keep, "modules that stay as they are (shell-style)")
-      ->type_name("PATTERN")
-      ->expected(1)
-      ->take_all();
-  app->add_option("--max-memory", options->max_memory, "working memory, as 2GB or 512MiB")
-      ->type_name("SIZE");
-  app->add_flag("--force", options->force, "replace DST where it exists");
-  app->add_flag("--resume", options->resume, "continue an interrupted run");
-  app->callback([&context, options] {
-    context.action = [&context, options] { return run_quantize(context, *options); };
-  });
+  command.alias("quantise");
+  command.option("SRC", &options->source, "the model to read: a directory, snapshot or name",
+                 {.required = true});
+  command.option("DST", &options->destination, "the directory to write", {.required = true});
+  command.option("--scheme", &options->scheme, "nvfp4a16: weights only (default)",
+                 {.value = "NAME", .choices = {"nvfp4a16", "nvfp4"}});
+  command.option("--dialect", &options->dialect, "form of the files (default: modelopt)",
+                 {.value = "NAME", .choices = {"modelopt", "compressed-tensors"}});
+  command.option("--method", &options->method, "rtn: round to nearest (default)",
+                 {.value = "NAME", .choices = {"rtn", "mse", "four-over-six", "gptq"}});
+  command.option("--global-scale", &options->global_scale,
+                 "fused: q/k/v, gate/up share one (default); own: each its own",
+                 {.value = "RULE", .choices = {"fused", "own"}});
+  command.option("--keep", &options->keep, "modules that stay as they are (shell-style)",
+                 {.value = "PATTERN", .repeatable = true});
+  command.option("--max-memory", &options->max_memory, "working memory, as 2GB or 512MiB",
+                 {.value = "SIZE"});
+  command.flag("--force", &options->force, "replace DST where it exists");
+  command.flag("--resume", &options->resume, "continue an interrupted run");
+  command.option("--calibration", &options->calibration, "", {.value = "TEXT", .group = ""});
+  command.option("--input-scales", &options->input_scales, "", {.value = "FILE", .group = ""});
+  command.option("--recipe", &options->recipe, "", {.value = "FILE", .group = ""});
+  command.run([&context, options] { return run_quantize(context, *options); });
 }
 
 }  // namespace sextant

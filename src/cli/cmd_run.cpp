@@ -2,7 +2,6 @@
 // terminal.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <random>
 
 #include "base/clock.h"
@@ -236,30 +235,27 @@ class RunCommand {
   Totals totals_;
 };
 
-void add_sampling_options(CLI::App& app, RunOptions& options) {
+void add_sampling_options(Command command, RunOptions& options) {
   const std::string group = "Sampling (default: the model's generation_config.json)";
-  const auto number = [&](const char* name, auto& value, const char* help) {
-    app.add_option(name, value, help)->type_name("X")->group(group);
+  const auto number = [&](const char* name, Target value, const char* help) {
+    command.option(name, value, help, {.value = "X", .group = group});
   };
-  number("--temperature", options.temperature, "0 for the most likely token each time");
-  number("--top-p", options.top_p, "the most likely tokens that make up this share");
-  number("--top-k", options.top_k, "the K most likely tokens; 0 for all");
-  number("--min-p", options.min_p, "tokens at least this share as likely as the best");
-  number("--repetition-penalty", options.repetition_penalty, "over prompt and answer; 1 is off");
-  number("--presence-penalty", options.presence_penalty, "for tokens of the answer, once");
-  number("--frequency-penalty", options.frequency_penalty, "for tokens of the answer, each time");
-  app.add_option("--stop", options.stops, "end the answer before this text; may be repeated")
-      ->type_name("TEXT")
-      ->expected(1)
-      ->take_all()
-      ->group(group);
+  number("--temperature", &options.temperature, "0 for the most likely token each time");
+  number("--top-p", &options.top_p, "the most likely tokens that make up this share");
+  number("--top-k", &options.top_k, "the K most likely tokens; 0 for all");
+  number("--min-p", &options.min_p, "tokens at least this share as likely as the best");
+  number("--repetition-penalty", &options.repetition_penalty, "over prompt and answer; 1 is off");
+  number("--presence-penalty", &options.presence_penalty, "for tokens of the answer, once");
+  number("--frequency-penalty", &options.frequency_penalty, "for tokens of the answer, each time");
+  command.option("--stop", &options.stops, "end the answer before this text; may be repeated",
+                 {.value = "TEXT", .repeatable = true, .group = group});
 }
 
 }  // namespace
 
-void add_run(CLI::App& program, Context& context) {
+void add_run(Program& program, Context& context) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "run", "stream an answer, or chat",
       "  sextant run smollm2 \"Why is the sky blue?\"      one answer\n"
       "  sextant run smollm2                             a chat, on a terminal\n"
@@ -271,29 +267,22 @@ void add_run(CLI::App& program, Context& context) {
       "\"ids\",\n"
       "\"finish_reason\", \"usage\", \"timings\"} at the end. Ctrl-C in a chat stops the answer "
       "only.");
-  app->add_option("MODEL", options->model, "directory, snapshot, or name of a model")
-      ->type_name("")
-      ->required();
-  app->add_option("PROMPT", options->prompt, "what to answer (default: chat, or standard input)")
-      ->type_name("");
-  app->add_option("--system", options->system, "system message")->type_name("TEXT");
-  app->add_flag("--raw", options->raw, "no chat template: continue the prompt as it is");
-  app->add_option("--max-tokens", options->max_tokens, "longest answer (default: the context)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
-      ->type_name("N");
-  app->add_option("--ids", options->ids_file, "token ids as the prompt, from a file (-: input)")
-      ->type_name("FILE");
-  app->add_option("--context", options->context, "tokens of prompt and answers (default: model's)")
-      ->check(CLI::Range(int64_t{1}, INT64_MAX).description(""))
-      ->type_name("N");
-  app->add_flag("--warmup", options->warmup, "run the model once before the answer");
-  app->add_flag("--ignore-eos", options->ignore_eos, "do not stop at the model's end tokens");
-  add_sampling_options(*app, *options);
-  app->callback([&context, options] {
-    context.action = [&context, options]() -> Result<int> {
-      return RunCommand(context, *options).run();
-    };
-  });
+  command.option("MODEL", &options->model, "directory, snapshot, or name of a model",
+                 {.required = true});
+  command.option("PROMPT", &options->prompt, "what to answer (default: chat, or standard input)");
+  command.option("--system", &options->system, "system message", {.value = "TEXT"});
+  command.flag("--raw", &options->raw, "no chat template: continue the prompt as it is");
+  command.option("--max-tokens", &options->max_tokens, "longest answer (default: the context)",
+                 {.value = "N", .range = IntRange{1, INT64_MAX}});
+  command.option("--ids", &options->ids_file, "token ids as the prompt, from a file (-: input)",
+                 {.value = "FILE"});
+  command.option("--context", &options->context, "tokens of prompt and answers (default: model's)",
+                 {.value = "N", .range = IntRange{1, INT64_MAX}});
+  command.flag("--warmup", &options->warmup, "run the model once before the answer");
+  command.flag("--ignore-eos", &options->ignore_eos, "do not stop at the model's end tokens");
+  add_sampling_options(command, *options);
+  add_allow_option(command, context.common);
+  command.run([&context, options] { return RunCommand(context, *options).run(); });
 }
 
 }  // namespace sextant

@@ -2,7 +2,6 @@
 // with --jsonl an answer for every line of standard input.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <iostream>
 
 #include "cli/commands.h"
@@ -211,9 +210,9 @@ class TokenizeCommand {
 
 }  // namespace
 
-void add_tokenize(CLI::App& program, Context& context) {
+void add_tokenize(Program& program, Context& context) {
   auto options = std::make_shared<TokenizeOptions>();
-  CLI::App* app = add_command(
+  Command command = add_command(
       program, context, "tokenize", "text to token ids and back; chat templates",
       "  sextant tokenize MODEL \"Hello there\"            ids and pieces\n"
       "  echo \"Hello\" | sextant tokenize MODEL --ids     ids only\n"
@@ -222,25 +221,18 @@ void add_tokenize(CLI::App& program, Context& context) {
       "  sextant tokenize template.jinja --jsonl         a {\"messages\": ...} a line\n\n"
       "Without TEXT standard input is read, to its end and as it is. A --chat file with an array\n"
       "of messages is rendered with the generation prompt; one with an object as it says.");
-  app->add_option("MODEL", options->model, "model, tokenizer.json, or a .jinja file to render")
-      ->type_name("")
-      ->required();
-  app->add_option("TEXT", options->text, "the text (default: standard input)")->type_name("");
-  app->add_flag("--ids", options->ids_only, "ids only");
-  app->add_flag("--special", options->special, "add BOS and the like");
-  CLI::Option* decode = app->add_flag("--decode", options->decode, "from ids to text");
-  CLI::Option* chat = app->add_option("--chat", options->chat_file,
-                                      "render the messages of a JSON file (- for standard input)")
-                          ->type_name("FILE");
-  CLI::Option* jsonl = app->add_flag("--jsonl", options->jsonl, "a JSON object a line, in and out");
-  decode->excludes(chat);
-  jsonl->excludes(decode);
-  jsonl->excludes(chat);
-  app->callback([&context, options] {
-    context.action = [&context, options]() -> Result<int> {
-      return TokenizeCommand(context, *options).run();
-    };
-  });
+  command.option("MODEL", &options->model, "model, tokenizer.json, or a .jinja file to render",
+                 {.required = true});
+  command.option("TEXT", &options->text, "the text (default: standard input)");
+  command.flag("--ids", &options->ids_only, "ids only");
+  command.flag("--special", &options->special, "add BOS and the like");
+  command.flag("--decode", &options->decode, "from ids to text");
+  command.option("--chat", &options->chat_file,
+                 "render the messages of a JSON file (- for standard input)",
+                 {.value = "FILE", .excludes = {"--decode"}});
+  command.flag("--jsonl", &options->jsonl, "a JSON object a line, in and out",
+               {.excludes = {"--decode", "--chat"}});
+  command.run([&context, options] { return TokenizeCommand(context, *options).run(); });
 }
 
 }  // namespace sextant

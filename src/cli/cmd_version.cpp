@@ -1,6 +1,4 @@
 // `sextant version`: what this build is and which kernels this processor can run.
-#include <CLI/CLI.hpp>
-
 #include "base/cpu_info.h"
 #include "cli/commands.h"
 #include "cli/format.h"
@@ -21,24 +19,22 @@ Json version_json() {
               {"processors", cpu_info().n_threads}};
 }
 
-void add_version(CLI::App& program, Context& context) {
-  CLI::App* app = add_command(program, context, "version", "what this build is", "");
-  app->callback([&context] {
-    context.action = [&context]() -> Result<int> {
-      const Json json = version_json();
-      if (context.common.json) {
-        context.out.document(json);
-        return 0;
-      }
-      std::vector<std::string> kernels;
-      for (const Ops* ops : available_ops()) kernels.emplace_back(ops->name);
-      const std::string commit = SX_COMMIT;
-      context.out.print("sextant {}{}\n", SX_VERSION, commit.empty() ? "" : " (" + commit + ")");
-      context.out.print("compiler   g++ {}, {}\n", __VERSION__, SX_BUILD_TYPE);
-      context.out.print("processor  {}, {} usable\n", cpu_info().model_name, cpu_info().n_threads);
-      context.out.print("kernels    {}\n", join(kernels, ", "));
+void add_version(Program& program, Context& context) {
+  Command command = add_command(program, context, "version", "what this build is", "");
+  command.run([&context]() -> Result<int> {
+    const Json json = version_json();
+    if (context.common.json) {
+      context.out.document(json);
       return 0;
-    };
+    }
+    std::vector<std::string> kernels;
+    for (const Ops* ops : available_ops()) kernels.emplace_back(ops->name);
+    const std::string commit = SX_COMMIT;
+    context.out.print("sextant {}{}\n", SX_VERSION, commit.empty() ? "" : " (" + commit + ")");
+    context.out.print("compiler   g++ {}, {}\n", __VERSION__, SX_BUILD_TYPE);
+    context.out.print("processor  {}, {} usable\n", cpu_info().model_name, cpu_info().n_threads);
+    context.out.print("kernels    {}\n", join(kernels, ", "));
+    return 0;
   });
 }
 

@@ -2,13 +2,14 @@
 
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 
 #include "base/cpu_info.h"
 #include "io/json.h"
+#include "kernels/ops.h"
+#include "model/policy.h"
 
 namespace sextant {
 namespace {
@@ -46,43 +47,39 @@ Result<std::vector<int32_t>> parse_json_ids(std::string_view text, std::string_v
 
 }  // namespace
 
-void add_common_options(CLI::App& app, CommonOptions& common) {
-  const std::string group = kCommonGroup;
-  app.add_flag("--json", common.json, "one JSON document on standard output, nothing else there")
-      ->group(group);
-  app.add_option("-o,--output", common.output, "write the results to this file")
-      ->type_name("FILE")
-      ->group(group);
-  app.add_option("-j,--threads", common.threads,
-                 "threads to compute with (default: all processors)")
-      ->check(CLI::Range(1, kMaxThreads).description(""))
-      ->type_name("N")
-      ->group(group);
-  app.add_option("--isa", common.isa,
-                 "kernels: ref, avx2, avx512-nobf16, avx512, amx (default: best)")
-      ->type_name("NAME")
-      ->group(group);
-  app.add_option("--device", common.device, "where to compute: cpu")
-      ->type_name("DEV")
-      ->group(group);
-  app.add_option("--policy", common.policies,
-                 "[PATTERN=]f32|a16[,weights=stored|bf16|f32]; may be repeated, a later one wins")
-      ->type_name("SPEC")
-      ->expected(1)
-      ->take_all()
-      ->group(group);
-  app.add_flag("--mmap", common.mmap, "weights stay in the mapped file")->group(group);
-  app.add_option("--seed", common.seed, "seed of everything random")->type_name("N")->group(group);
-  app.add_flag("-q,--quiet", common.quiet, "no progress, no notes")->group(group);
-  app.add_flag("-v,--verbose", common.verbose, "details")->group(group);
-  app.add_option("--color", common.color, "auto, always or never (NO_COLOR is obeyed)")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN")
-      ->group(group);
-  app.add_option("--log-level", common.log_level, "log to standard error: debug to off")
-      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}))
-      ->type_name("LEVEL")
-      ->group(group);
+void add_common_options(Command command, CommonOptions& common, const std::string& group) {
+  command.flag("--json", &common.json, "one JSON document on standard output, nothing else there",
+               {.group = group});
+  command.option("-o,--output", &common.output, "write the results to this file",
+                 {.value = "FILE", .group = group});
+  command.option("-j,--threads", &common.threads,
+                 "threads to compute with (default: all processors)",
+                 {.value = "N", .range = IntRange{1, kMaxThreads}, .group = group});
+  command.option("--isa", &common.isa,
+                 "kernels: ref, avx2, avx512-nobf16, avx512, amx (default: best)",
+                 {.value = "NAME", .group = group});
+  command.option("--device", &common.device, "where to compute: cpu",
+                 {.value = "DEV", .group = group});
+  command.option("--policy", &common.policies,
+                 "[PATTERN=]f32|a16[,weights=stored|bf16|f32]; may be repeated, a later one wins",
+                 {.value = "SPEC", .repeatable = true, .group = group});
+  command.flag("--mmap", &common.mmap, "weights stay in the mapped file", {.group = group});
+  command.option("--profile", &common.profile, "", {.value = "NAME", .group = ""});
+  command.option("--seed", &common.seed, "seed of everything random",
+                 {.value = "N", .group = group});
+  command.flag("-q,--quiet", &common.quiet, "no progress, no notes", {.group = group});
+  command.flag("-v,--verbose", &common.verbose, "details", {.group = group});
+  command.option("--color", &common.color, "auto, always or never (NO_COLOR is obeyed)",
+                 {.value = "WHEN", .choices = {"auto", "always", "never"}, .group = group});
+  command.option(
+      "--log-level", &common.log_level, "log to standard error: debug to off",
+      {.value = "LEVEL", .choices = {"debug", "info", "warning", "error", "off"}, .group = group});
+}
+
+void add_allow_option(Command command, CommonOptions& common) {
+  command.option("--allow", &common.allow,
+                 "accept an error of the checkpoint, as C16:'model.extra.*'; may be repeated",
+                 {.value = "ID[:PATTERN]", .repeatable = true});
 }
 
 Status check_common_options(const CommonOptions& common) {

@@ -1,11 +1,9 @@
 // What every command shares: the options that exist everywhere, the context a command runs in, and
-// small readers of arguments. A command registers itself with CLI11 (commands.h) and leaves its
-// action in the context; main runs it and turns its Result into output and exit status.
+// small readers of arguments.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,11 +13,8 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "cli/command.h"
 #include "cli/output.h"
-
-namespace CLI {
-class App;
-}
 
 namespace sextant {
 
@@ -31,7 +26,9 @@ struct CommonOptions {
   std::string isa;
   std::string device = "cpu";
   std::vector<std::string> policies;
+  std::vector<std::string> allow;  // of commands that load a model
   bool mmap = false;
+  std::optional<std::string> profile;
   std::string color = "auto";
   std::string log_level = "off";
   std::optional<uint64_t> seed;
@@ -41,13 +38,13 @@ struct CommonOptions {
 struct Context {
   CommonOptions common;
   Output out;
-  // The chosen command; the value is its exit status (0, or 1 where what was asked does not hold).
-  std::function<Result<int>()> action;
 };
 
-// Adds the options that exist everywhere, in this group of the help.
-inline constexpr const char* kCommonGroup = "Options of every command";
-void add_common_options(CLI::App& app, CommonOptions& common);
+// Adds the options that exist everywhere, in this group of the help ("": not shown).
+void add_common_options(Command command, CommonOptions& common,
+                        const std::string& group = kCommonGroup);
+// --allow, for commands that load a model.
+void add_allow_option(Command command, CommonOptions& common);
 // What the options mean beyond their syntax: device and mapping that this build has not.
 Status check_common_options(const CommonOptions& common);
 std::shared_ptr<ThreadPool> make_pool(const CommonOptions& common);

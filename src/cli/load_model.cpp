@@ -1,10 +1,14 @@
 #include "cli/load_model.h"
 
+#include <cmath>
+#include <type_traits>
+
 #include "base/clock.h"
 #include "cli/format.h"
 #include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "engine/sampler.h"
 
 namespace sextant {
 namespace {
@@ -16,22 +20,52 @@ std::string finding_text(const Finding& finding) {
   return text;
 }
 
+// Takes what generation_config.json wishes for one parameter; a wish that no sampler can follow is
+// said and left out, since the user did not type it.
+template <class T>
+void read_default(const JsonValue& config, const char* name, T SamplingParams::*field,
+                  std::optional<T>& wish) {
+  const JsonValue* value = config.find(name);
+  if (value == nullptr || value->is_null()) return;
+  const bool is_whole = std::is_integral_v<T>;
+  if (is_whole ? !value->is_int() || std::abs(value->as_double()) > INT32_MAX
+               : !value->is_number()) {
+    say_warning(fmt::format("generation_config.json: {}: expected {}, found {}; it is not used",
+                            name, is_whole ? "a whole number" : "a number", value->kind_name()));
+    return;
+  }
+  SamplingParams params;
+  params.*field = static_cast<T>(value->as_double());
+  if (const Status valid = check_sampling(params, INT32_MAX); !valid)
+    say_warning(fmt::format("generation_config.json: {}; it is not used", valid.error().text));
+  else
+    wish = params.*field;
+}
+
 GenerationDefaults read_defaults(const JsonValue* config) {
   GenerationDefaults defaults;
   if (config == nullptr) return defaults;
-  const auto number = [config](std::string_view name) -> std::optional<float> {
-    const JsonValue* value = config->find(name);
-    if (value == nullptr || !value->is_number()) return std::nullopt;
-    return static_cast<float>(value->as_double());
-  };
-  defaults.temperature = number("temperature");
-  defaults.top_p = number("top_p");
-  defaults.min_p = number("min_p");
-  defaults.repetition_penalty = number("repetition_penalty");
-  const JsonValue* top_k = config->find("top_k");
-  if (top_k != nullptr && top_k->is_int() && top_k->as_int() >= 0 && top_k->as_int() < INT32_MAX)
-    defaults.top_k = static_cast<int32_t>(top_k->as_int());
+  read_default(*config, "temperature", &SamplingParams::temperature, defaults.temperature);
+  read_default(*config, "top_p", &SamplingParams::top_p, defaults.top_p);
+  read_default(*config, "min_p", &SamplingParams::min_p, defaults.min_p);
+  read_default(*config, "top_k", &SamplingParams::top_k, defaults.top_k);
+  read_default(*config, "repetition_penalty", &SamplingParams::repetition_penalty,
+               defaults.repetition_penalty);
   return defaults;
+}
+
+// Ids that the tokenizer can give and the embedding has no row for (docs/bad-inputs.md, 49).
+Status check_vocabulary(const LoadedModel& loaded, std::span<const Allowance> allowed) {
+  const int64_t n_rows = loaded.model->config().n_vocab;
+  if (loaded.tokenizer == nullptr || loaded.tokenizer->n_vocab() <= n_rows) return {};
+  const std::string path = (loaded.root / "tokenizer.json").string();
+  const std::string text = fmt::format(
+      "{} has ids up to {}, but the model has {} embedding rows: one of them is of another model, "
+      "or tokens were added without rows for them [P9 vocabulary-beyond-embedding]",
+      path, loaded.tokenizer->n_vocab() - 1, n_rows);
+  if (!allows(allowed, "P9", path)) return fail_at(at_file(path), Code::kModel, "{}", text);
+  say_warning(text + " (allowed)");
+  return {};
 }
 
 }  // namespace
@@ -46,15 +80,16 @@ void show_findings(std::span<const Finding> findings) {
   }
 }
 
-Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed) {
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed,
+                                                    std::vector<Allowance> allowed) {
   SX_ASSIGN(const std::filesystem::path path, find_model(typed));
-  SX_ASSIGN(auto checkpoint, Checkpoint::open(path));
+  SX_ASSIGN(auto checkpoint, Checkpoint::open(path, {.limits = {}, .allow = std::move(allowed)}));
   // Errors about activation scales alone leave weights-only policies possible: they stay warnings.
   std::vector<const Finding*> errors;
   for (const Finding& finding : checkpoint->findings())
     if (finding.severity == Severity::kError && !finding.activation_only)
       errors.push_back(&finding);
-  if (errors.size() > 1)
+  if (errors.size() > 1 && talk_style().verbose)
     for (const Finding* finding : errors)
       say_line(fmt::format("  {}", one_line(finding_text(*finding))));
   SX_TRY(refuse_errors(checkpoint->findings(), false));
@@ -64,7 +99,8 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed) {
 Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed) {
   const int64_t start_us = now_us();
   LoadedModel loaded;
-  SX_ASSIGN(auto checkpoint, open_checkpoint(typed));
+  SX_ASSIGN(const std::vector<Allowance> allowed, parse_allowances(common.allow));
+  SX_ASSIGN(auto checkpoint, open_checkpoint(typed, allowed));
   loaded.root = checkpoint->root();
   loaded.generation = read_defaults(checkpoint->generation_config());
   loaded.pool = make_pool(common);
@@ -78,6 +114,7 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   if (std::filesystem::exists(loaded.root / "tokenizer.json", error)) {
     SX_ASSIGN(loaded.tokenizer, Tokenizer::from_file(loaded.root));
   }
+  SX_TRY(check_vocabulary(loaded, allowed));
   loaded.load_s = seconds_since(start_us);
   Progress::erase_shown();
   show_findings(loaded.model->findings());

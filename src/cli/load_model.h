@@ -34,8 +34,9 @@ struct LoadedModel {
   double load_s = 0;
 };
 
-// Opens a checkpoint; its errors are listed and refuse it (kModel).
-Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed);
+// Opens a checkpoint; its errors, but for those allowed, refuse it (kModel) and are listed with -v.
+Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed,
+                                                    std::vector<Allowance> allowed = {});
 Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed);
 // The tokenizer, or an error that says what is missing.
 Result<std::shared_ptr<const Tokenizer>> need_tokenizer(const LoadedModel& loaded);

@@ -2,15 +2,14 @@
 // exit status. Nothing else ends the process but signals (signals.h) and failed checks.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <new>
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/format.h"
 #include "cli/signals.h"
 #include "cli/version.h"
+#include "io/mapped_file.h"
 
 namespace sextant {
 namespace {
@@ -56,7 +55,7 @@ LogLevel level_of(const std::string& name) {
   return LogLevel::kOff;
 }
 
-void add_commands(CLI::App& program, Context& context) {
+void add_commands(Program& program, Context& context) {
   add_run(program, context);
   add_quantize(program, context);
   add_inspect(program, context);
@@ -69,83 +68,40 @@ void add_commands(CLI::App& program, Context& context) {
   add_completion(program, context);
 }
 
-std::vector<std::string> command_names(CLI::App& program) {
-  std::vector<std::string> names;
-  for (const CLI::App* app : program.get_subcommands([](CLI::App*) { return true; }))
-    names.push_back(app->get_name());
-  return names;
-}
-
-// A first word that is no command gets a sentence with the commands there are.
-Status check_command(CLI::App& program, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return {};
-  const std::string word = argv[1];
-  for (const CLI::App* app : program.get_subcommands([](CLI::App*) { return true; }))
-    if (app->check_name(word)) return {};
-  const std::vector<std::string> names = command_names(program);
-  const std::vector<std::string> close = close_matches(word, names);
-  return fail_at(at_field(word), Code::kUsage, "unknown command \"{}\"{}; there are {}", word,
-                 close.empty() ? "" : ": did you mean " + join(close, " or ") + "?",
-                 join(names, ", "));
-}
-
-Error usage_error(CLI::App& program, const CLI::ParseError& error) {
-  std::string command;
-  for (const CLI::App* app : program.get_subcommands()) command = " " + app->get_name();
-  return {
-      Code::kUsage, fmt::format("{}; see sextant{} --help", one_line(error.what()), command), {}};
-}
-
 // Parses, then runs the chosen command. The value is the exit status of what went well.
-Result<int> parse_and_run(CLI::App& program, Context& context, int argc, char** argv) {
-  SX_TRY(check_command(program, argc, argv));
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::CallForVersion&) {
-    context.out.print("sextant {}\n", SX_VERSION);
+Result<int> parse_and_run(Program& program, Context& context, int argc, char** argv) {
+  SX_ASSIGN(const Parsed parsed, program.parse(argc, argv));
+  if (!parsed.text.empty()) {
+    context.out.write(parsed.text);
     SX_TRY(context.out.finish());
     return 0;
-  } catch (const CLI::CallForHelp&) {
-    const CLI::App* shown = &program;
-    for (const CLI::App* app : program.get_subcommands()) shown = app;
-    context.out.write(shown->help(shown == &program ? "" : "sextant"));
-    SX_TRY(context.out.finish());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return tl::unexpected<Error>(usage_error(program, error));
   }
   const CommonOptions& common = context.common;
   set_talk_style({wants_color(common.color), common.quiet, common.verbose});
   set_log_level(level_of(common.log_level));
-  if (!context.action) {
+  if (!parsed.action) {
     say_line(program.help());
     return fail(Code::kUsage, "expected a command: run, quantize, inspect, ... (sextant --help)");
   }
   SX_TRY(check_common_options(common));
   SX_TRY(context.out.open(common.output));
-  SX_ASSIGN(const int status, context.action());
+  SX_ASSIGN(const int status, parsed.action());
   SX_TRY(context.out.finish());
   return status;
 }
 
 int run_program(int argc, char** argv) {
   install_signal_handlers();
+  install_sigbus_guard();
   set_talk_style({wants_color("auto"), false, false});
   const bool json = wants_json(argc, argv);
   Context context;
   Result<int> result = 0;
   try {
-    CLI::App program("sextant - run, make and check NVFP4 language models", "sextant");
-    program.set_version_flag("--version", SX_VERSION, "what this build is");
-    program.set_help_flag("-h,--help", "this text");
-    program.require_subcommand(0, 1);
-    program.footer(kProgramFooter);
-    program.get_formatter()->column_width(32);
-    add_common_options(program, context.common);
+    Program program("sextant", "sextant - run, make and check NVFP4 language models", SX_VERSION,
+                    kProgramFooter);
     // Accepted before the command as well, but shown with the commands only.
-    for (CLI::Option* option :
-         program.get_options([](CLI::Option* o) { return o->get_group() == kCommonGroup; }))
-      option->group("");
+    add_common_options(program.root(), context.common, "");
     add_commands(program, context);
     result = parse_and_run(program, context, argc, argv);
   } catch (const std::bad_alloc&) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "checkpoint/source.h"
 #include "cli/format.h"
 
 namespace sextant {
@@ -42,11 +43,11 @@ std::vector<std::string> installed_models() { return names_in(models_home()); }
 Result<fs::path> find_model(const std::string& typed) {
   if (typed.empty()) return fail(Code::kUsage, "expected a model, found an empty name");
   std::error_code error;
-  if (fs::exists(typed, error)) return fs::path(typed);
+  if (fs::exists(typed, error)) return model_directory(typed);
   const fs::path home = models_home();
   if (typed.find("..") == std::string::npos && typed.front() != '/' &&
       fs::exists(home / typed, error))
-    return home / typed;
+    return model_directory(home / typed);
 
   std::vector<std::string> close = close_matches(typed, installed_models());
   const fs::path parent = fs::path(typed).parent_path();

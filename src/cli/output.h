@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 #include "cli/format.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 
 namespace sextant {
 

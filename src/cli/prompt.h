@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "engine/philox.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 
 namespace sextant {
 namespace {

@@ -17,6 +17,7 @@
 #include "forge/quantize_files.h"
 #include "forge/quantize_plan.h"
 #include "io/atomic_dir.h"
+#include "io/ordered_json.h"
 #include "io/quote.h"
 #include "io/safetensors_writer.h"
 #include "quant/convert.h"

@@ -3,6 +3,8 @@
 
 #include <map>
 
+#include "io/ordered_json.h"
+
 namespace sextant {
 namespace {
 

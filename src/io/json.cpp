@@ -7,6 +7,7 @@
 #include "io/file_kind.h"
 #include "io/json_dom.h"
 #include "io/mapped_file.h"
+#include "io/ordered_json.h"
 #include "io/quote.h"
 
 namespace sextant {

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "io/json.h"
 #include "io/json_fault.h"
+#include "io/ordered_json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sextant;

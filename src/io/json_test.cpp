@@ -1,5 +1,6 @@
 // JSON: what is accepted, what is refused and where the message points, and what we write.
-#include "io/json.h"
+
+#include "io/ordered_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -68,8 +68,8 @@ Result<std::string> read_header(const InputFile& file, const SafetensorsLimits& 
   if (n > static_cast<uint64_t>(limits.max_header_bytes))
     return bad(file, 0,
                "header too large: expected at most {} bytes (limit max_header_bytes), found {}; "
-               "where the file is known to be good, raise the limit with --max-header {}",
-               limits.max_header_bytes, n, n);
+               "split the checkpoint into more files",
+               limits.max_header_bytes, n);
   std::string json;
   json.reserve(static_cast<size_t>(n) + 64);  // room for the parser's padding
   json.resize(static_cast<size_t>(n));

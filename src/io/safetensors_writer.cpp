@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/checked.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "io/quote.h"
 #include "io/utf8.h"
 
@@ -15,7 +15,7 @@ namespace sextant {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // what readers accept, the reference among them
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // what every reader accepts; ours takes more
 constexpr int64_t kDataAlignment = 64;
 
 bool is_utf8(std::string_view text) {

@@ -1,7 +1,6 @@
-// Scratch memory of the kernels: a few buffers a thread, kept from call to call, so that a step
-// allocates nothing after the first. A buffer's content is undefined; it lives until the same
-// thread asks for the same slot again. Sizes asked for depend on widths (k, head_dim), never on the
-// number of rows, so that a longer prompt does not grow them.
+// Scratch memory of the kernels: a few buffers a thread, kept from call to call. A buffer's content
+// is undefined; it lives until the same thread asks for the same slot again. Sizes asked for depend
+// on widths (k, head_dim), never on the number of rows, so that a longer prompt does not grow them.
 #pragma once
 
 #include <cstdint>

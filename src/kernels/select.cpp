@@ -10,9 +10,11 @@ namespace sextant {
 std::vector<const Ops*> available_ops() {
   std::vector<const Ops*> tables;
 #if defined(SX_HAVE_AVX512)
-  if (cpu_info().avx512 && cpu_info().amx_bf16 && amx_permitted()) tables.push_back(&amx_ops());
-  if (cpu_info().avx512_bf16) tables.push_back(&avx512_ops());
-  if (cpu_info().avx512) tables.push_back(&avx512_nobf16_ops());
+  const CpuInfo& cpu = cpu_info();
+  if (cpu.avx512 && cpu.amx_bf16 && amx_permitted()) tables.push_back(&amx_ops());
+  if (cpu.avx512 && cpu.slow_bf16_dot) tables.push_back(&avx512_nobf16_ops());
+  if (cpu.avx512_bf16) tables.push_back(&avx512_ops());
+  if (cpu.avx512 && !cpu.slow_bf16_dot) tables.push_back(&avx512_nobf16_ops());
 #endif
 #if defined(SX_HAVE_AVX2)
   if (cpu_info().avx2) tables.push_back(&avx2_ops());

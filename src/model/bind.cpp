@@ -36,14 +36,6 @@ bool is_plain(DType dtype) {
 
 }  // namespace
 
-Binder::Binder(const Checkpoint& checkpoint, std::span<const std::string> allow)
-    : checkpoint_(checkpoint), allow_(allow) {}
-
-bool Binder::allowed(std::string_view name) const {
-  return std::any_of(allow_.begin(), allow_.end(),
-                     [&](const std::string& pattern) { return shell_match(pattern, name); });
-}
-
 void Binder::consume(const LinearRecord& record) {
   for (std::string& name : checkpoint_.tensors_of(record)) consumed_.insert(std::move(name));
 }
@@ -83,7 +75,7 @@ BoundLinear Binder::part_of(const std::string& module, const LinearRecord& recor
 void Binder::add_bias(BoundLinear& bound, const std::string& stored_module, int64_t begin,
                       int64_t total) {
   const std::string name = stored_module + ".bias";
-  bound.bias = plain(name, total, "bias", allowed(name));
+  bound.bias = plain(name, total, "bias", allows(checkpoint_.allowed(), "C15", name));
   bound.bias_begin = begin;
 }
 
@@ -140,7 +132,7 @@ std::vector<BoundLinear> Binder::linears(const std::string& prefix, std::span<co
 BoundLinear Binder::tied_head(const std::string& module, const LinearRecord* embedding) {
   if (embedding == nullptr) return {};
   const LinearRecord* head = checkpoint_.linear(module);
-  if (head != nullptr && !allowed(module + ".weight")) {
+  if (head != nullptr && !allows(checkpoint_.allowed(), "C16", module + ".weight")) {
     const auto a = head->weight.bytes();
     const auto b = embedding->weight.bytes();
     const bool same = head->scheme == embedding->scheme && head->n == embedding->n &&
@@ -151,7 +143,7 @@ BoundLinear Binder::tied_head(const std::string& module, const LinearRecord* emb
     if (!same)
       wrong_.push_back(fmt::format(
           "tie_word_embeddings is true, but {}.weight is stored and differs from {}.weight (set "
-          "tie_word_embeddings to false to use it, or allow {}.weight to leave it out)",
+          "tie_word_embeddings to false to use it, or --allow C16:{}.weight to leave it out)",
           module, embedding->module, module));
   }
   return part_of(module, *embedding, 0, embedding->n);
@@ -170,7 +162,7 @@ Status Binder::finish(std::vector<Finding>& findings) {
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
     if (consumed_.contains(name)) continue;
     if (checkpoint_.harmless_tensors().contains(name)) continue;
-    if (!allowed(name)) {
+    if (!allows(checkpoint_.allowed(), "C16", name)) {
       left.push_back(name);
       continue;
     }
@@ -185,11 +177,11 @@ Status Binder::finish(std::vector<Finding>& findings) {
   }
   for (Finding& note : notes.take()) findings.push_back(std::move(note));
   if (!left.empty())
-    problems.push_back(fmt::format(
-        "{} tensor{} of the checkpoint {} no place in the model: {} (allow {} by name to leave {} "
-        "out)",
-        left.size(), left.size() == 1 ? "" : "s", left.size() == 1 ? "has" : "have",
-        joined(left, ", "), left.size() == 1 ? "it" : "them", left.size() == 1 ? "it" : "them"));
+    problems.push_back(
+        fmt::format("{} tensor{} of the checkpoint {} no place in the model: {} (--allow "
+                    "C16:PATTERN leaves out what PATTERN matches)",
+                    left.size(), left.size() == 1 ? "" : "s", left.size() == 1 ? "has" : "have",
+                    joined(left, ", ")));
   if (problems.empty()) return {};
   Where where;
   if (!missing_.empty())

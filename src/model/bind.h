@@ -19,9 +19,9 @@ namespace sextant {
 
 class Binder {
  public:
-  // allow: shell-style names of tensors that the user accepts to be left over, and of biases that
-  // may be missing (they count as zero). Anything else that is missing has no value to stand for.
-  Binder(const Checkpoint& checkpoint, std::span<const std::string> allow);
+  // What the checkpoint was opened to allow: C16 tensors that are left over, C15 biases that are
+  // missing (they count as zero). Anything else that is missing has no value to stand for.
+  explicit Binder(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
   // One linear [n, k], with its bias [n] where the architecture has one. What is wrong is noted,
   // and an empty record comes back; finish() reports it.
@@ -56,13 +56,11 @@ class Binder {
   const LinearRecord* record_of(const std::string& module, int64_t n, int64_t k);
   void consume(const LinearRecord& record);
   TensorRef plain(const std::string& name, int64_t n, const char* what, bool optional);
-  bool allowed(std::string_view name) const;
   BoundLinear part_of(const std::string& module, const LinearRecord& record, int64_t row_begin,
                       int64_t n);
   void add_bias(BoundLinear& bound, const std::string& stored_module, int64_t begin, int64_t total);
 
   const Checkpoint& checkpoint_;
-  std::span<const std::string> allow_;
   std::set<std::string, std::less<>> consumed_;
   std::vector<std::string> modules_;
   std::vector<std::string> missing_;  // names

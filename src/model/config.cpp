@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "io/ordered_json.h"
 #include "model/config_fields.h"
 
 namespace sextant {

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "io/ordered_json.h"
+
 namespace sextant {
 
 std::string shown(const JsonValue& value) {

@@ -10,7 +10,8 @@ void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers
 
 Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path,
                                                  const ModelOptions& options, ThreadPool& pool) {
-  SX_ASSIGN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(path));
+  SX_ASSIGN(std::unique_ptr<Checkpoint> checkpoint,
+            Checkpoint::open(path, {.limits = {}, .allow = options.allow}));
   return load(std::move(checkpoint), options, pool);
 }
 
@@ -20,14 +21,15 @@ Result<std::shared_ptr<const Model>> Model::load(std::unique_ptr<Checkpoint> che
   SX_ASSIGN(Policy policy, parse_policy(options.policies));
   if (checkpoint->config() == nullptr)
     return fail_at({checkpoint->root().string(), {}, {}, {}}, Code::kInput,
-                   "{} has no config.json; a model needs one to run", checkpoint->root().string());
+                   "{} was opened without config.json, which a model needs to run: give its "
+                   "directory, with config.json in it",
+                   checkpoint->root().string());
   SX_ASSIGN(ModelConfig config,
             read_model_config(*checkpoint->config(), checkpoint->generation_config()));
   if (options.max_context < 0 || options.max_context > config.max_context)
     return fail(Code::kUsage, "a context of {} tokens; config.json of this model allows 1 to {}",
                 options.max_context, config.max_context);
-  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops,
-                          options, pool);
+  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops, pool);
 }
 
 }  // namespace sextant

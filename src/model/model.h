@@ -25,8 +25,8 @@ namespace sextant {
 struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
-  std::vector<std::string>
-      allow;                // names of unbound or unconsumed tensors the user accepts (shell-style)
+  // For load(path): what the user accepts. C16: unconsumed tensors; C15: missing biases count as 0.
+  std::vector<Allowance> allow;
   int64_t max_context = 0;  // 0: the config's
 };
 

@@ -49,7 +49,9 @@ StepBuffers::StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t 
   spans_.reserve(static_cast<size_t>(max_tokens));
 }
 
-void StepBuffers::begin(std::span<const StepSeq> seqs, const RopeFrequencies& rope) {
+void StepBuffers::begin(std::span<const StepSeq> seqs, const RopeFrequencies& rope,
+                        ThreadPool& pool) {
+  settled_ = settle_scratch(pool, settled_);
   n_rows_ = 0;
   n_logit_rows_ = 0;
   spans_.clear();

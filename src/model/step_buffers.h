@@ -19,8 +19,9 @@ class StepBuffers {
   StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows);
 
   // Lays out a step: ids and attention spans in the order of seqs, rotary angles of every row.
-  // Everything the forward pass then reads is cut to this step's rows.
-  void begin(std::span<const StepSeq> seqs, const RopeFrequencies& rope);
+  // Everything the forward pass then reads is cut to this step's rows. Kernel scratch that a thread
+  // has had to make in earlier steps is made for every thread of the pool.
+  void begin(std::span<const StepSeq> seqs, const RopeFrequencies& rope, ThreadPool& pool);
 
   int64_t n_rows() const { return n_rows_; }
   int64_t n_logit_rows() const { return n_logit_rows_; }
@@ -52,6 +53,7 @@ class StepBuffers {
   float* frequencies_ = nullptr;
   int32_t* ids_ = nullptr;
   std::vector<AttentionSeq> spans_;
+  uint64_t settled_ = 0;  // of settle_scratch
 };
 
 }  // namespace sextant

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 
 namespace sextant {
 

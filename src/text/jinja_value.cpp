@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "io/ordered_json.h"
 #include "text/jinja_unicode.h"
 
 namespace sextant::jinja {

@@ -4,7 +4,7 @@
 // argument: the tokenizer.json.
 #include <iostream>
 
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "text/tokenizer.h"
 
 namespace sextant {

@@ -15,7 +15,7 @@ void LlamaModel::forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Ma
                          Probe* probe, ThreadPool& pool) const {
   const Ops& ops = *ops_;
   const BlockContext context{ops, pool, Taps(probe), buffers, seqs};
-  buffers.begin(seqs, rope_);
+  buffers.begin(seqs, rope_, pool);
   const Mat<float> h = buffers.hidden();
   const Mat<float> x = buffers.normed();
 
@@ -83,12 +83,11 @@ LlamaModel::LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig confi
 
 Result<std::shared_ptr<const Model>> LlamaModel::load(std::unique_ptr<Checkpoint> checkpoint,
                                                       ModelConfig config, Policy policy,
-                                                      const Ops& ops, const ModelOptions& options,
-                                                      ThreadPool& pool) {
+                                                      const Ops& ops, ThreadPool& pool) {
   auto model = std::shared_ptr<LlamaModel>(
       new LlamaModel(std::move(checkpoint), std::move(config), std::move(policy), ops));
   SX_TRY(model->check_checkpoint(pool));
-  SX_ASSIGN(const Bound bound, model->bind(options.allow));
+  SX_ASSIGN(const Bound bound, model->bind());
   SX_TRY(model->build(bound, pool));
   return model;
 }
@@ -106,13 +105,13 @@ Status LlamaModel::check_checkpoint(ThreadPool& pool) {
   return {};
 }
 
-Result<LlamaModel::Bound> LlamaModel::bind(std::span<const std::string> allow) {
+Result<LlamaModel::Bound> LlamaModel::bind() {
   const ModelConfig& c = config_;
   const int64_t q = c.n_heads * c.head_dim;
   const int64_t kv = c.n_kv_heads * c.head_dim;
   const std::array<Binder::Part, 3> qkv = {{{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}};
   const std::array<Binder::Part, 2> gate_up = {{{"gate_proj", c.d_ff}, {"up_proj", c.d_ff}}};
-  Binder binder(*checkpoint_, allow);
+  Binder binder(*checkpoint_);
   Bound bound;
   bound.embedding = binder.table("model.embed_tokens", c.n_vocab, c.d_model);
   for (int64_t i = 0; i < c.n_layers; ++i) {

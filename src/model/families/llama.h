@@ -19,8 +19,7 @@ class LlamaModel : public Model {
  public:
   static Result<std::shared_ptr<const Model>> load(std::unique_ptr<Checkpoint> checkpoint,
                                                    ModelConfig config, Policy policy,
-                                                   const Ops& ops, const ModelOptions& options,
-                                                   ThreadPool& pool);
+                                                   const Ops& ops, ThreadPool& pool);
 
   const ModelConfig& config() const override { return config_; }
   const Policy& policy() const override { return policy_; }
@@ -56,7 +55,7 @@ class LlamaModel : public Model {
   LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig config, Policy policy,
              const Ops& ops);
   Status check_checkpoint(ThreadPool& pool);
-  Result<Bound> bind(std::span<const std::string> allow);
+  Result<Bound> bind();
   Status build(const Bound& bound, ThreadPool& pool);
   Status build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool);
   Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/view.h"
-#include "io/json.h"
+#include "io/ordered_json.h"
 #include "model/model.h"
 #include "quant/dtype.h"
 

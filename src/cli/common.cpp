@@ -95,6 +95,13 @@ Status check_common_options(const CommonOptions& common) {
     return fail_at(at_field("--mmap"), Code::kUnsupported,
                    "--mmap: this build repacks weights for its kernels at load and gives the "
                    "mapped pages back; leave --mmap away");
+  if (common.profile)
+    return fail_at(at_field("--profile"), Code::kUnsupported,
+                   "--profile {}: it chooses among DeepSeek-V4's numerics, and this build does not "
+                   "run that model; leave --profile away",
+                   *common.profile);
+  SX_TRY(select_ops(common.isa));
+  SX_TRY(parse_policy(common.policies));
   return {};
 }
 

@@ -156,7 +156,7 @@ int report_error(const Error& error, bool json, Output& out) {
   }
   if (json) {
     out.discard();
-    out.document(Json{{"error", error_json(error)}});
+    out.json_line(Json{{"error", error_json(error)}});  // one line: right for --json and for lines
   }
   return error_exit_status(error);
 }

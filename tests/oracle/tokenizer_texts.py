@@ -1,8 +1,20 @@
-"""Texts to compare tokenizers over: every code point, all scripts, emoji, control characters, random bytes, white space, contractions,
+"""Texts to compare tokenizers over: code points in order, all scripts, emoji, control characters, random bytes, white space, contractions,
 and combinations of a tokenizer's added tokens. Seeded: the same call gives the same texts."""
+import functools
 import random
 
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
+
+# Planes 0 and 1, the compatibility ideographs, tags and variation selectors; every 61st of the rest, which are ideographs, private and
+# unassigned characters and alike. FAR: that rest.
+NEAR = [c for c in POINTS if c < 0x20000 or 0x2F800 <= c < 0x2FA20 or 0xE0000 <= c < 0xE0200 or c % 61 == 0]
+FAR = sorted(set(POINTS) - set(NEAR))
+
+
+def is_dense(c):
+    """In planes 0 and 1, neither an ideograph nor a Hangul syllable nor private."""
+    return c < 0x3400 or 0xA000 <= c < 0xAC00 or 0xF900 <= c < 0x20000
+
 
 # One run of letters a script, blocks with marks, digits, symbols and emoji, chosen from the code charts.
 BLOCKS = [(0x20, 0x7F), (0xA0, 0x180), (0x180, 0x250), (0x300, 0x370), (0x370, 0x400), (0x400, 0x530), (0x531, 0x590), (0x591, 0x600),
@@ -24,12 +36,11 @@ ATOMS = [" ", "  ", "   ", "\n", "\n\n", "\r\n", "\r", "\t", "\v", "\f", "\x85",
          "<0x0A>", "\U00020000", "\U000e0041"]
 
 
-def every_code_point():
-    """All of them in order, and each alone behind a letter and before a space, many to a text."""
-    texts = ["".join(map(chr, POINTS[i:i + 400])) for i in range(0, len(POINTS), 400)]
-    dense = [c for c in POINTS if c < 0x3400 or 0xA000 <= c < 0xAC00 or 0xF900 <= c < 0x20000]
-    texts += ["".join(f"a{chr(c)} {chr(c)}{chr(c)}9" for c in dense[i:i + 64]) for i in range(0, len(dense), 64)]
-    return texts
+def code_points(points):
+    """In order, many to a text; and those of scripts that are not ideographs each alone behind a letter and before a space."""
+    texts = ["".join(map(chr, points[i:i + 400])) for i in range(0, len(points), 400)]
+    dense = [c for c in points if is_dense(c)]
+    return texts + ["".join(f"a{chr(c)} {chr(c)}{chr(c)}9" for c in dense[i:i + 64]) for i in range(0, len(dense), 64)]
 
 
 def scripts(rng, n):
@@ -59,16 +70,22 @@ def vocabulary(rng, n, tokens):
     return ["".join(rng.choice(tokens) for _ in range(rng.choice([1, 1, 2, 4]))) for _ in range(n)]
 
 
+@functools.lru_cache
+def common(n):
+    """Texts that every tokenizer gets. All code points are for its parts, alone."""
+    rng = random.Random(1)
+    texts = code_points(NEAR[::3])
+    rest = max(n - len(texts), 0)
+    return texts + scripts(rng, rest // 2) + random_bytes(rng, rest // 4) + mixes(rng, rest // 4, ATOMS)
+
+
 def texts_for(tokenizer, n=20_000, seed=1):
     """At least n texts. tokenizer: of the package tokenizers; its vocabulary and added tokens take part."""
     rng = random.Random(seed)
     tokens = sorted(tokenizer.get_vocab())
     added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
     rng.shuffle(added)
-    texts = every_code_point()
-    rest = max(n - len(texts), 0)
-    texts += scripts(rng, rest // 4) + random_bytes(rng, rest // 8) + mixes(rng, rest // 4, ATOMS)
-    texts += vocabulary(rng, rest // 8, tokens)
+    texts = common(n * 3 // 4) + vocabulary(rng, n // 8, tokens)
     texts += mixes(rng, n - len(texts), ATOMS + (added[:60] or ["<s>"]) * 2)
     assert len(texts) >= n
     return texts

@@ -1,5 +1,5 @@
 """The real model, fetched and quantized from end to end: its tensors and its NVFP4 bytes have the hashes that other
-implementations gave (tests/golden/smollm2). Needs the network once; the download is kept under ~/.cache/sextant.
+implementations gave ($SEXTANT_GOLDEN/smollm2, default tests/golden). Needs the network once; the download is kept under ~/.cache/sextant.
 
 $SEXTANT_BIN is the program (default build/test/sextant); $SEXTANT_SMOLLM2 a directory that tools/fetch_smollm2.py made or may make.
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "smollm2"
+GOLDEN = pathlib.Path(os.environ.get("SEXTANT_GOLDEN") or ROOT / "tests" / "golden") / "smollm2"
 PROGRAM = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
 
 

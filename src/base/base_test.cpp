@@ -114,10 +114,10 @@ TEST(ThreadPool, EachWorkerIsCalledOnceOnAThreadOfItsOwn) {
   }
 }
 
-TEST(ThreadPool, ARunEndsWithoutAWorkerThatIsBusyElsewhere) {
+TEST(ThreadPool, AHeldWorkerLeavesTheOtherTasksToTheOthers) {
   ThreadPool pool(2);
   // The worker is held in the first run's second task until this thread, having done the other
-  // three, lets it go; a run that handed out one task a thread would never end.
+  // three, lets it go; a run that shared its tasks out beforehand would never end.
   std::atomic<bool> is_held{false};
   std::atomic<int> n_others{0};
   pool.run(4, [&](int64_t, int worker) {

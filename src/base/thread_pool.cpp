@@ -12,9 +12,9 @@ constexpr uint64_t kOneRun = kTasksLeft + 1;
 
 // About 20 to 50 us of spinning covers the gap between two kernels of a step; after that a worker
 // sleeps. More threads than processors must not spin long, so every few hundred rounds yield.
-constexpr int kSpinRounds = 4000;
+constexpr unsigned kSpinRounds = 4000;
 
-inline void pause_cpu(int round) {
+inline void pause_cpu(unsigned round) {
 #if defined(__x86_64__)
   _mm_pause();
 #endif
@@ -72,7 +72,8 @@ void ThreadPool::run_raw(int64_t n_tasks, RawTask task, void* context) {
   }
   wake_.notify_all();
   work(0);
-  for (int round = 0; n_done_.load(std::memory_order_acquire) != n_tasks; ++round) pause_cpu(round);
+  for (unsigned round = 0; n_done_.load(std::memory_order_acquire) != n_tasks; ++round)
+    pause_cpu(round);
 }
 
 void ThreadPool::worker_loop(int worker) {
@@ -81,7 +82,7 @@ void ThreadPool::worker_loop(int worker) {
            stop_.load(std::memory_order_acquire);
   };
   for (;;) {
-    for (int round = 0; round < kSpinRounds && !has_work(); ++round) pause_cpu(round);
+    for (unsigned round = 0; round < kSpinRounds && !has_work(); ++round) pause_cpu(round);
     if (!has_work()) {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, has_work);

@@ -1,5 +1,8 @@
 // `sextant eval`: perplexity on a text, and distance from another model on the same text; gates for
 // scripts (status 1).
+#include <cmath>
+#include <utility>
+
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/load_model.h"
@@ -98,6 +101,11 @@ Result<int> run_eval(Context& context, const EvalCommandOptions& options) {
                 options.text_file.empty() ? "neither" : "both");
   if (options.max_kl && options.against.empty())
     return fail_at(at_field("--max-kl"), Code::kUsage, "--max-kl needs --against MODEL");
+  for (const auto& [name, gate] :
+       {std::pair("--max-kl", options.max_kl), {"--max-ppl", options.max_ppl}})
+    if (gate && !(std::isfinite(*gate) && *gate >= 0))
+      return fail_at(at_field(name), Code::kUsage, "{}: expected a number from 0 on, found {}",
+                     name, *gate);
   SX_ASSIGN(const LoadedModel loaded, load_model(context.common, options.model));
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {

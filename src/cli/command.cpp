@@ -64,7 +64,12 @@ template <class Number>
 std::string number_fault(const std::string& text) {
   Number value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return {};
+  // CLI11 would read a leading zero as octal.
+  const size_t digits = text.starts_with('-') ? 1 : 0;
+  const bool octal = std::is_integral_v<Number> && text.size() > digits + 1 && text[digits] == '0';
+  if (error == std::errc::result_out_of_range && end == text.data() + text.size())
+    return fmt::format("expected a number that this option can hold, found {}", text);
+  if (error == std::errc() && end == text.data() + text.size() && !octal) return {};
   const char* kind = std::is_floating_point_v<Number> ? "a number"
                      : std::is_signed_v<Number>       ? "a whole number"
                                                       : "a whole number from 0 on";
@@ -111,7 +116,7 @@ void Command::option(const std::string& names, Target target, const std::string&
   std::visit([&](auto* value) { check_number(added, value); }, target);
   if (spec.range) added->check(CLI::Range(spec.range->min, spec.range->max).description(""));
   if (!spec.choices.empty()) added->check(CLI::IsMember(spec.choices));
-  if (spec.repeatable) added->expected(1)->take_all();
+  if (spec.repeatable) added->expected(1)->take_all()->allow_extra_args(false);
   exclude(*app_, added, spec.excludes);
   add_info(*added, true, spec);
 }

@@ -51,6 +51,9 @@ GenerationDefaults read_defaults(const JsonValue* config) {
   read_default(*config, "top_k", &SamplingParams::top_k, defaults.top_k);
   read_default(*config, "repetition_penalty", &SamplingParams::repetition_penalty,
                defaults.repetition_penalty);
+  // What sampling parameters stand beside it, transformers takes the most likely token then.
+  const JsonValue* sample = config->find("do_sample");
+  if (sample != nullptr && sample->is_bool() && !sample->as_bool()) defaults.temperature = 0.0F;
   return defaults;
 }
 
@@ -63,7 +66,8 @@ Status check_vocabulary(const LoadedModel& loaded, std::span<const Allowance> al
       "{} has ids up to {}, but the model has {} embedding rows: one of them is of another model, "
       "or tokens were added without rows for them [P9 vocabulary-beyond-embedding]",
       path, loaded.tokenizer->n_vocab() - 1, n_rows);
-  if (!allows(allowed, "P9", path)) return fail_at(at_file(path), Code::kModel, "{}", text);
+  if (!allows(allowed, "P9", "tokenizer.json"))
+    return fail_at(at_file(path), Code::kModel, "{}", text);
   say_warning(text + " (allowed)");
   return {};
 }
@@ -109,6 +113,9 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   ModelOptions options;
   options.isa = common.isa;
   options.policies = common.policies;
+  // Before the load, which may refuse what these explain; the model's findings begin with them.
+  const size_t n_shown = checkpoint->findings().size();
+  show_findings(checkpoint->findings());
   SX_ASSIGN(loaded.model, Model::load(std::move(checkpoint), options, *loaded.pool));
   std::error_code error;
   if (std::filesystem::exists(loaded.root / "tokenizer.json", error)) {
@@ -117,7 +124,7 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   SX_TRY(check_vocabulary(loaded, allowed));
   loaded.load_s = seconds_since(start_us);
   Progress::erase_shown();
-  show_findings(loaded.model->findings());
+  show_findings(std::span(loaded.model->findings()).subspan(n_shown));
   return loaded;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,14 +53,32 @@ void Output::discard() {
 Status Output::open(const std::string& path) {
   if (path.empty() || path == "-") return {};
   path_ = path;
-  temporary_ = path + ".partial";
-  const int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    const std::string reason = std::strerror(errno);
-    temporary_.clear();
+  const auto refuse = [&path] {
     return fail_at(at_file(path), Code::kInput,
-                   "cannot write the output file {}: {}; choose another with -o", path, reason);
+                   "cannot write the output file {}: {}; choose another with -o", path,
+                   std::strerror(errno));
+  };
+  struct stat at {};
+  if (::stat(path.c_str(), &at) == 0 && !S_ISREG(at.st_mode)) {
+    // A device, a pipe: written into, never replaced.
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return refuse();
+    fd_ = fd;
+    return {};
   }
+  // Behind a link lies the file that is meant.
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
+  target_ = error ? path : target.string();
+  temporary_ = target_ + ".XXXXXX";
+  const int fd = ::mkostemp(temporary_.data(), O_CLOEXEC);
+  if (fd < 0) {
+    temporary_.clear();
+    return refuse();
+  }
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  ::fchmod(fd, at.st_nlink != 0 ? at.st_mode & 07777 : 0666 & ~mask);
   fd_ = fd;
   set_temporary_file(temporary_);
   return {};
@@ -101,7 +120,7 @@ Status Output::finish() {
     if (failure_.empty() && (::fsync(fd_) != 0 && errno != EINVAL)) failure_ = std::strerror(errno);
     ::close(fd_);
     fd_ = 1;
-    if (failure_.empty() && std::rename(temporary_.c_str(), path_.c_str()) != 0)
+    if (failure_.empty() && std::rename(temporary_.c_str(), target_.c_str()) != 0)
       failure_ = std::strerror(errno);
     if (!failure_.empty()) ::unlink(temporary_.c_str());
     temporary_.clear();

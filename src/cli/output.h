@@ -42,6 +42,7 @@ class Output {
  private:
   int fd_ = 1;
   std::string path_;
+  std::string target_;  // what finish() renames the temporary file to
   std::string temporary_;
   std::string buffer_;
   std::string failure_;

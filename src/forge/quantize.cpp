@@ -26,6 +26,24 @@
 namespace sextant {
 namespace {
 
+// --force replaces a checkpoint, or an empty directory, and nothing else that a slip of the hand
+// names.
+Status check_replaceable(const std::filesystem::path& destination) {
+  std::error_code error;
+  bool is_empty = true;
+  for (std::filesystem::directory_iterator it(destination, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::filesystem::path name = it->path().filename();
+    if (name == "config.json" || name.extension() == ".safetensors") return {};
+    is_empty = false;
+  }
+  if (error || is_empty) return {};  // AtomicDir has its own words for what is no directory
+  return fail_at(Where{destination.string(), {}, {}, {}}, Code::kUsage,
+                 "{}: expected a checkpoint to replace, found a directory with other things in it; "
+                 "choose another destination, or remove it yourself",
+                 destination.string());
+}
+
 constexpr int64_t kPiece = 16384;  // elements converted at once: 64 KiB of float32
 constexpr int64_t kMaxChunk = int64_t{2} << 20;
 constexpr int64_t kCopyBytes = int64_t{4} << 20;
@@ -120,6 +138,7 @@ class Quantizer {
     }
     for (const auto& [name, tensor] : source_.tensors())
       report_.source_bytes += tensor.info->n_bytes();
+    if (options_.force) SX_TRY(check_replaceable(destination));
     SX_ASSIGN(AtomicDir dir, AtomicDir::create(destination, {.force = options_.force,
                                                              .needed_bytes = needed,
                                                              .cancel = options_.cancel}));

@@ -156,7 +156,8 @@ Result<const Ops*> select_ops(std::string_view name);
 
 // Kernels keep scratch memory for each thread, made when a thread first meets a width. This gives
 // every thread of the pool what any thread has made so far, so that later steps allocate nothing
-// whichever thread takes which task. settled: what the last call returned, 0 at first.
+// whichever thread takes which task. settled: what the last call with
+// this pool, from this thread, returned; 0 at first.
 uint64_t settle_scratch(ThreadPool& pool, uint64_t settled);
 
 }  // namespace sextant

@@ -1,6 +1,7 @@
 // Scratch memory of the kernels: a few buffers a thread, kept from call to call. A buffer's content
-// is undefined; it lives until the same thread asks for the same slot again. Sizes asked for depend
-// on widths (k, head_dim), never on the number of rows, so that a longer prompt does not grow them.
+// is undefined; it lives until the same thread asks for the same slot again or settle_scratch
+// (ops.h) runs. Sizes asked for depend on widths (k, head_dim), never on the number of rows, so
+// that a longer prompt does not grow them.
 #pragma once
 
 #include <cstdint>

@@ -169,7 +169,7 @@ Status Binder::finish(std::vector<Finding>& findings) {
     Finding note;
     note.id = "C16";
     note.slug = "allowed-tensor";
-    note.severity = Severity::kNote;
+    note.severity = Severity::kWarning;
     note.tensor = name;
     note.file = tensor.file->path().string();
     note.message = fmt::format("{} has no place in the model and is left out, as allowed", name);

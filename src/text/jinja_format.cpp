@@ -3,6 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include <fmt/format.h>
+
 #include "text/jinja_unicode.h"
 #include "text/jinja_value.h"
 
@@ -53,12 +55,12 @@ std::string format_integer(const Value& v, const Spec& spec) {
   if (!v.is_number()) {
     require_defined(v);
     raise(ErrorKind::kType,
-          std::string("%") + spec.type + " format: a real number is required, not " + type_name(v));
+          fmt::format("%{} format: a real number is required, not {}", spec.type, type_name(v)));
   }
   const bool hex_or_octal = spec.type == 'x' || spec.type == 'X' || spec.type == 'o';
   if (hex_or_octal && v.is(Kind::kFloat)) {
     raise(ErrorKind::kType,
-          std::string("%") + spec.type + " format: an integer is required, not float");
+          fmt::format("%{} format: an integer is required, not float", spec.type));
   }
   if (v.is(Kind::kFloat) && !(std::fabs(v.as_double()) < 1e38)) {
     raise(ErrorKind::kValue, "cannot convert float to integer");

@@ -313,3 +313,54 @@ def test_options_are_checked_by_every_command(sextant, tmp_path, arguments, stat
     values = {"M": GOLDEN / PLAIN, "OUT": tmp_path / "out"}
     assert words in sextant.fails(status, *[values.get(a, a) for a in arguments])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", ["010", "08", "-010", "1e3", "3000000000000000000000"])
+def test_a_number_means_what_it_says_or_is_refused(sextant, talker, number):
+    sextant.fails(64, "run", talker, "Hi", "--max-tokens", number)
+
+
+def test_a_repeatable_option_takes_one_value_and_leaves_the_rest(sextant, talker):
+    expected = sextant("run", talker, "Hi", "--max-tokens", "4", "--temperature", "0", "--policy", "f32", "-q").stdout
+    done = sextant("run", "--policy", "f32", "--stop", "[never,seen]", talker, "Hi", "--max-tokens", "4", "--temperature", "0", "-q")
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
+@pytest.mark.parametrize("gate", ["nan", "inf", "-1"])
+def test_a_gate_that_holds_nothing_is_refused(sextant, tmp_path, gate):
+    (tmp_path / "ids").write_text("1 2 3 4")
+    sextant.fails(64, "eval", GOLDEN / PLAIN, "--ids", tmp_path / "ids", "--max-ppl", gate)
+
+
+def test_do_sample_false_takes_the_most_likely_token(sextant, tmp_path):
+    path = model(tmp_path / "m", PLAIN)
+    (tmp_path / "ids").write_text("1 2 3")
+    run = ["run", path, "--ids", tmp_path / "ids", "--max-tokens", "12", "-q"]
+    greedy = sextant(*run, "--temperature", "0").stdout
+    (path / "generation_config.json").write_text(json.dumps({"do_sample": False, "temperature": 1.5, "top_k": 3}))
+    assert sextant(*run).stdout == greedy
+
+
+def test_o_writes_into_what_is_there_and_never_replaces_it(sextant, tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE, text=True)
+    assert sextant("version", "-o", fifo).returncode == 0
+    assert reader.communicate(timeout=20)[0].startswith("sextant ") and fifo.is_fifo()
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "link.partial").write_text("mine")
+    assert sextant("version", "-o", tmp_path / "link").returncode == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_text().startswith("sextant ")
+    assert (tmp_path / "link.partial").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fifo", "link", "link.partial", "target"]
+
+
+def test_force_replaces_a_checkpoint_and_nothing_else(sextant, tmp_path):
+    home = tmp_path / "home-of-somebody"
+    home.mkdir()
+    (home / "letter.txt").write_text("dear")
+    line = sextant.fails(64, "quantize", GOLDEN / PLAIN, home, "--force")
+    assert "other things" in line and (home / "letter.txt").read_text() == "dear"
+    assert sextant("quantize", GOLDEN / PLAIN, tmp_path / "out").returncode == 0
+    assert sextant("quantize", GOLDEN / PLAIN, tmp_path / "out", "--force").returncode == 0

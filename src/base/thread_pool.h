@@ -75,8 +75,8 @@ class ThreadPool {
   std::condition_variable wake_;
   // The number of the run in the upper half, of its tasks not handed out in the lower. A thread
   // takes a task by exchanging the word, which fails when the run is no longer the one it read (but
-  // for exactly 2^32 runs in between). The
-  // three fields below change only while no task is left to take, so a taken task's are its own.
+  // for exactly 2^32 runs in between). The three fields below change only while no task is left to
+  // take, so a taken task's are its own.
   std::atomic<uint64_t> state_{0};
   std::atomic<int64_t> n_tasks_{0};
   std::atomic<RawTask> task_{nullptr};

@@ -16,9 +16,9 @@ std::string words_of(const CommandInfo& command) {
 constexpr std::string_view kModelsDirectory =
     "${SEXTANT_HOME:-${XDG_DATA_HOME:-$HOME/.local/share}/sextant}/models";
 
-std::string bash_script(const std::deque<CommandInfo>& commands) {
-  std::vector<std::string> names;
-  for (const CommandInfo& command : commands) names.push_back(command.name);
+std::string bash_script(const Program& program) {
+  const std::deque<CommandInfo>& commands = program.commands();
+  const std::vector<std::string> names = program.names();
   std::string out =
       "# bash completion of sextant: source <(sextant completion bash)\n_sextant() {\n";
   out +=
@@ -75,7 +75,8 @@ std::string zsh_text(std::string_view text) {
   return out;
 }
 
-std::string zsh_script(const std::deque<CommandInfo>& commands) {
+std::string zsh_script(const Program& program) {
+  const std::deque<CommandInfo>& commands = program.commands();
   std::string out =
       "#compdef sextant\n# zsh completion of sextant: sextant completion zsh > "
       "\"${fpath[1]}/_sextant\"\n_sextant() {\n  local -a commands models\n  commands=(\n";
@@ -105,12 +106,12 @@ std::string zsh_script(const std::deque<CommandInfo>& commands) {
   return out;
 }
 
-std::string fish_script(const std::deque<CommandInfo>& commands) {
+std::string fish_script(const Program& program) {
+  const std::deque<CommandInfo>& commands = program.commands();
   std::string out =
       "# fish completion of sextant: sextant completion fish > "
       "~/.config/fish/completions/sextant.fish\n";
-  std::vector<std::string> names;
-  for (const CommandInfo& command : commands) names.push_back(command.name);
+  const std::vector<std::string> names = program.names();
   for (const CommandInfo& command : commands)
     out += fmt::format("complete -c sextant -n __fish_use_subcommand -f -a {} -d {}\n",
                        command.name, shell_quoted(command.help));
@@ -148,10 +149,9 @@ void add_completion(Program& program, Context& context) {
   command.option("SHELL", shell.get(), "bash, zsh or fish",
                  {.choices = {"bash", "zsh", "fish"}, .required = true});
   command.run([&program, &context, shell]() -> Result<int> {
-    const std::deque<CommandInfo>& commands = program.commands();
-    const std::string script = *shell == "bash"  ? bash_script(commands)
-                               : *shell == "zsh" ? zsh_script(commands)
-                                                 : fish_script(commands);
+    const std::string script = *shell == "bash"  ? bash_script(program)
+                               : *shell == "zsh" ? zsh_script(program)
+                                                 : fish_script(program);
     if (context.common.json)
       context.out.document(Json{{"shell", *shell}, {"script", script}});
     else

@@ -77,13 +77,13 @@ std::string number_fault(const std::string& text) {
 }
 
 template <class T>
-void check_number(CLI::Option*, const T*) {}
-void check_number(CLI::Option* option, const int*) { option->check(number_fault<int>); }
-void check_number(CLI::Option* option, const int64_t*) { option->check(number_fault<int64_t>); }
-void check_number(CLI::Option* option, const float*) { option->check(number_fault<float>); }
+void check_number(CLI::Option* option, const T*) {
+  if constexpr (std::is_arithmetic_v<T>) option->check(number_fault<T>);
+}
 template <class T>
-requires std::is_arithmetic_v<T>
-void check_number(CLI::Option* option, const std::optional<T>*) { option->check(number_fault<T>); }
+void check_number(CLI::Option* option, const std::optional<T>*) {
+  check_number(option, static_cast<const T*>(nullptr));
+}
 
 // The command on the line that was parsed, else the program.
 const CLI::App& parsed_command(const CLI::App& program) {

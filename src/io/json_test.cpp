@@ -1,6 +1,5 @@
 // JSON: what is accepted, what is refused and where the message points, and what we write.
-
-#include "io/ordered_json.h"
+#include "io/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +11,7 @@
 #include <limits>
 
 #include "io/json_fault.h"
+#include "io/ordered_json.h"
 #include "io/test_files.h"
 
 namespace sextant {

@@ -1,11 +1,11 @@
 // config.json: both styles, the families' rules, and every way a field can be wrong (serving.md 5.5
 // inputs 42 to 46).
-
 #include "model/config.h"
-#include "io/ordered_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "io/ordered_json.h"
 
 namespace sextant {
 namespace {

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
+from smollm2 import PROGRAM, ROOT
 
 
 @pytest.fixture(scope="session")

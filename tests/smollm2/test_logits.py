@@ -5,18 +5,14 @@ A dump holds logits of every position, the golden data only those of the last. T
 below: numpy in float32 from the formulas of Llama. Its own last row has to be within the golden bound, too.
 """
 import json
-import os
-import pathlib
 import subprocess
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = pathlib.Path(os.environ.get("SEXTANT_GOLDEN") or ROOT / "tests" / "golden") / "smollm2"
-PROGRAM = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
-PROMPTS = json.loads((GOLDEN / "prompts.json").read_text(encoding="utf-8"))
+from smollm2 import GOLDEN, PROGRAM, PROMPTS
+
 BOUNDS = json.loads((GOLDEN / "last_logits.json").read_text(encoding="utf-8"))["bounds"]
 
 

@@ -5,15 +5,11 @@ $SEXTANT_BIN is the program (default build/test/sextant); $SEXTANT_SMOLLM2 a dir
 """
 import hashlib
 import json
-import os
-import pathlib
 import struct
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = pathlib.Path(os.environ.get("SEXTANT_GOLDEN") or ROOT / "tests" / "golden") / "smollm2"
-PROGRAM = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
+from smollm2 import GOLDEN, PROGRAM, ROOT
 
 
 class Tensors:

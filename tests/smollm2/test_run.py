@@ -2,17 +2,14 @@
 (tests/golden/smollm2, made by tools/golden/smollm2_golden.py), and the memory that running takes."""
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GOLDEN = pathlib.Path(os.environ.get("SEXTANT_GOLDEN") or ROOT / "tests" / "golden") / "smollm2"
-PROGRAM = os.environ.get("SEXTANT_BIN", str(ROOT / "build" / "test" / "sextant"))
-PROMPTS = json.loads((GOLDEN / "prompts.json").read_text(encoding="utf-8"))
+from smollm2 import GOLDEN, PROGRAM, PROMPTS
+
 GREEDY = json.loads((GOLDEN / "greedy.json").read_text(encoding="utf-8"))
 EVAL = json.loads((GOLDEN / "eval.json").read_text(encoding="utf-8"))["files"]
 

@@ -24,15 +24,8 @@ endif()
 function(sx_library name)
   cmake_parse_arguments(A "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(${name} STATIC ${A_SOURCES})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD ${SX_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   target_link_libraries(${name} PUBLIC sx_flags ${A_LINKS} PRIVATE ${A_PRIVATE_LINKS})
-endfunction()
-
-# sx_precompile(name): the headers that take the most time to read, read once for all files of this library.
-function(sx_precompile name)
-  target_precompile_headers(${name} PRIVATE <algorithm> <filesystem> <fmt/format.h> <functional> <map> <memory> <nlohmann/json.hpp>
-                                            <optional> <span> <string> <tl/expected.hpp> <variant> <vector>)
-  # -fpch-preprocess is for ccache. With precompiled headers g++ 12 also warns of moves inside std::string (GCC bug 105651).
-  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess;-Wno-array-bounds>)
 endfunction()
 
 # Every test, every fuzz target: what the sanitizer presets build.

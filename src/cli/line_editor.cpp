@@ -17,7 +17,7 @@
 namespace sextant {
 namespace {
 
-constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxEditedBytes = 1 << 20;
 constexpr size_t kMaxHistory = 1000;
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
@@ -132,7 +132,7 @@ size_t EditBuffer::after() const {
   return at;
 }
 void EditBuffer::insert(std::string_view text) {
-  if (text_.size() + text.size() > kMaxLineBytes) return;
+  if (text_.size() + text.size() > kMaxEditedBytes) return;
   text_.insert(cursor_, text);
   cursor_ += text.size();
 }
@@ -184,7 +184,7 @@ LineEditor::Answer LineEditor::read_plain(std::string_view prompt) {
     }
     if (byte == -1) return {line.empty() ? Outcome::kEnd : Outcome::kLine, line};
     if (byte == '\n') return {Outcome::kLine, line};
-    if (line.size() < kMaxLineBytes) line += static_cast<char>(byte);
+    if (line.size() < kMaxEditedBytes) line += static_cast<char>(byte);
   }
 }
 

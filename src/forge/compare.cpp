@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/checked.h"
+#include "forge/arg_max.h"
 #include "forge/dump.h"
 #include "model/kv_cache.h"
 #include "model/probe.h"
@@ -85,10 +86,6 @@ std::vector<int64_t> feed_plan(int64_t n, const DumpOptions& options) {
   for (int64_t at = 0; at < prefill; at += chunk) steps.push_back(std::min(chunk, prefill - at));
   for (int64_t at = prefill; at < n; ++at) steps.push_back(1);
   return steps;
-}
-
-int32_t arg_max(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
 class DumpComparison {

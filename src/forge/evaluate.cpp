@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/checked.h"
+#include "forge/arg_max.h"
 #include "model/first_bad_tap.h"
 #include "model/kv_cache.h"
 
@@ -78,10 +79,6 @@ double log_sum_exp(std::span<const float> x) {
   double sum = 0;
   for (const float v : x) sum += std::exp(double{v} - double{largest});
   return double{largest} + std::log(sum);
-}
-
-int64_t arg_max(std::span<const float> x) {
-  return std::max_element(x.begin(), x.end()) - x.begin();
 }
 
 // What one scored row contributes.

@@ -11,7 +11,6 @@
 namespace sextant {
 namespace {
 
-constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kHeadBytes = 512;
 
 template <class... Args>
@@ -48,13 +47,13 @@ std::optional<std::string_view> recognize(std::string_view head) {
 
 // The header's text, its length checked against file and limit before anything is allocated.
 Result<std::string> read_header(const InputFile& file, const SafetensorsLimits& limits) {
-  if (file.size() < kLengthBytes)
+  if (file.size() < kSafetensorsLengthBytes)
     return bad(file, 0, "too short for a header length: expected at least {} bytes, found {}{}",
-               kLengthBytes, file.size(),
+               kSafetensorsLengthBytes, file.size(),
                file.size() == 0 ? " (an empty file, as a failed download or run leaves it)" : "");
   SX_ASSIGN(const std::string head, read_head(file));
   const uint64_t n = little_endian_64(head);
-  const auto room = static_cast<uint64_t>(file.size() - kLengthBytes);
+  const auto room = static_cast<uint64_t>(file.size() - kSafetensorsLengthBytes);
   const bool implausible = n > room || n == 0 || head.size() <= 8 || head[8] != '{';
   if (implausible)
     if (const auto kind = recognize(head))
@@ -73,7 +72,7 @@ Result<std::string> read_header(const InputFile& file, const SafetensorsLimits& 
   std::string json;
   json.reserve(static_cast<size_t>(n) + 64);  // room for the parser's padding
   json.resize(static_cast<size_t>(n));
-  SX_TRY(file.read_at(kLengthBytes, std::as_writable_bytes(std::span<char>(json))));
+  SX_TRY(file.read_at(kSafetensorsLengthBytes, std::as_writable_bytes(std::span<char>(json))));
   return json;
 }
 

@@ -23,6 +23,9 @@
 
 namespace sextant {
 
+// A file begins with the length of its JSON header: this many bytes, little-endian.
+inline constexpr int64_t kSafetensorsLengthBytes = 8;
+
 // Each limit stands in the message of the error it causes. max_header_bytes is the one that real
 // files reach (about 80 bytes a tensor): 1.3 million tensors take 143 MB. The reference
 // implementation stops at 100 MB.

@@ -20,7 +20,6 @@ namespace {
 using simdjson::dom::element;
 using simdjson::dom::element_type;
 
-constexpr int64_t kLengthBytes = 8;
 constexpr int kHeaderDepth = 8;  // an honest header nests three deep
 
 std::string_view kind_name(const element& value) {
@@ -52,7 +51,7 @@ class HeaderReader {
         limits_(limits) {}
 
   Status read(std::string json) {
-    out.data_begin = kLengthBytes + static_cast<int64_t>(json.size());
+    out.data_begin = kSafetensorsLengthBytes + static_cast<int64_t>(json.size());
     SX_CHECK(out.data_begin <= file_bytes_, "header of {} bytes in a file of {}", json.size(),
              file_bytes_);
     data_bytes_ = file_bytes_ - out.data_begin;
@@ -86,15 +85,15 @@ class HeaderReader {
                                 : json.starts_with("\xEF\xBB\xBF")
                                     ? "a byte-order mark"
                                     : quote_name(std::string_view(json).substr(0, 16));
-      return bad(kLengthBytes,
+      return bad(kSafetensorsLengthBytes,
                  "the header is not a JSON object: expected '{{' at byte offset {}, "
                  "found {}",
-                 kLengthBytes, found);
+                 kSafetensorsLengthBytes, found);
     }
     const auto root = parse_dom(parser, json, kHeaderDepth);
     if (!root) {
       const JsonParseError& error = root.error();
-      const int64_t offset = kLengthBytes + static_cast<int64_t>(error.fault.offset);
+      const int64_t offset = kSafetensorsLengthBytes + static_cast<int64_t>(error.fault.offset);
       return fail_at({path_, {}, {}, offset}, error.code,
                      "{}: the header is not valid JSON: {}, at byte offset {}", shown_,
                      error.fault.text, offset);
@@ -102,9 +101,10 @@ class HeaderReader {
     // The specification allows padding with spaces only; JSON would take line ends as well.
     const size_t last = json.find_last_not_of(' ');
     if (json[last] != '}')
-      return bad(kLengthBytes + static_cast<int64_t>(last),
+      return bad(kSafetensorsLengthBytes + static_cast<int64_t>(last),
                  "expected only spaces behind the header's JSON object, found {} at byte offset {}",
-                 quote_name(json.substr(last, 1)), kLengthBytes + static_cast<int64_t>(last));
+                 quote_name(json.substr(last, 1)),
+                 kSafetensorsLengthBytes + static_cast<int64_t>(last));
     return root->get_object().value_unsafe();
   }
 

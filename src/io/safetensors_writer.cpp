@@ -9,12 +9,12 @@
 #include "base/checked.h"
 #include "io/ordered_json.h"
 #include "io/quote.h"
+#include "io/safetensors.h"
 #include "io/utf8.h"
 
 namespace sextant {
 namespace {
 
-constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // what every reader accepts; ours takes more
 constexpr int64_t kDataAlignment = 64;
 
@@ -97,15 +97,15 @@ Result<SafetensorsLayout> SafetensorsLayout::make(
   }
   json += "}";
   const int64_t data_begin =
-      round_up(kLengthBytes + static_cast<int64_t>(json.size()), kDataAlignment);
-  if (data_begin - kLengthBytes > kMaxHeaderBytes)
+      round_up(kSafetensorsLengthBytes + static_cast<int64_t>(json.size()), kDataAlignment);
+  if (data_begin - kSafetensorsLengthBytes > kMaxHeaderBytes)
     return fail(Code::kInput,
                 "the header of {} tensors would be {} bytes, readers accept at most {}: use more "
                 "files",
-                tensors.size(), data_begin - kLengthBytes, kMaxHeaderBytes);
-  json.resize(static_cast<size_t>(data_begin - kLengthBytes), ' ');
+                tensors.size(), data_begin - kSafetensorsLengthBytes, kMaxHeaderBytes);
+  json.resize(static_cast<size_t>(data_begin - kSafetensorsLengthBytes), ' ');
   for (int64_t& begin : layout.begin_) begin += data_begin;
-  for (int i = 0; i < kLengthBytes; ++i)
+  for (int i = 0; i < kSafetensorsLengthBytes; ++i)
     layout.header_ += static_cast<char>(json.size() >> (8 * i) & 0xFFU);
   layout.header_ += json;
   layout.file_bytes_ = data_begin + at;

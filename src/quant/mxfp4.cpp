@@ -14,8 +14,8 @@
 namespace sextant {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"round-up", "modelopt", "compressed-tensors",
-                                                    "truncate"};
+constexpr std::array<std::string_view, 4> kMxfp4Names = {"round-up", "modelopt",
+                                                         "compressed-tensors", "truncate"};
 
 // floor(log2(amax)) - 2 as a byte, after the mantissa's carry: adding a quarter of the mantissa's
 // range moves 1.75 and above to the next exponent. Saturates at both ends.
@@ -60,12 +60,12 @@ bool all_zero(const uint8_t* codes) {
 }  // namespace
 
 std::string_view mxfp4_profile_name(Mxfp4Profile profile) {
-  return kNames[static_cast<size_t>(profile)];
+  return kMxfp4Names[static_cast<size_t>(profile)];
 }
 std::optional<Mxfp4Profile> mxfp4_profile_from_name(std::string_view name) {
-  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<Mxfp4Profile>(found - kNames.begin());
+  const auto* const found = std::find(kMxfp4Names.begin(), kMxfp4Names.end(), name);
+  if (found == kMxfp4Names.end()) return std::nullopt;
+  return static_cast<Mxfp4Profile>(found - kMxfp4Names.begin());
 }
 
 void mxfp4_quantize_block(Mxfp4Profile profile, const float* x, uint8_t* codes, uint8_t* scale) {

@@ -27,7 +27,7 @@ constexpr int32_t kInfinity = 0x7F800000;
 constexpr float kSixth = 1.0F / 6.0F;  // 0x3E2AAAAB, also what rcp.approx gives
 static_assert(std::bit_cast<uint32_t>(kSixth) == 0x3E2AAAABU);
 
-constexpr std::array<std::string_view, kNvfp4Profiles> kNames = {
+constexpr std::array<std::string_view, kNvfp4Profiles> kNvfp4Names = {
     "A", "B", "T", "C", "D", "E", "four-over-six"};
 
 // What __hmax2 does: NaN is dropped where there is another value.
@@ -213,12 +213,12 @@ float scale_of(float numerator, float denominator, float amax) {
 }  // namespace
 
 std::string_view nvfp4_profile_name(Nvfp4Profile profile) {
-  return kNames[static_cast<size_t>(profile)];
+  return kNvfp4Names[static_cast<size_t>(profile)];
 }
 std::optional<Nvfp4Profile> nvfp4_profile_from_name(std::string_view name) {
-  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<Nvfp4Profile>(found - kNames.begin());
+  const auto* const found = std::find(kNvfp4Names.begin(), kNvfp4Names.end(), name);
+  if (found == kNvfp4Names.end()) return std::nullopt;
+  return static_cast<Nvfp4Profile>(found - kNvfp4Names.begin());
 }
 bool nvfp4_takes_divisor(Nvfp4Profile profile) {
   return profile != Nvfp4Profile::kD && profile != Nvfp4Profile::kE;

@@ -293,7 +293,7 @@ Value do_attr(Interpreter& in, const Value& input, const Arguments& a) {
   return Value::undefined("'" + type_name(input) + " object' has no attribute '" + text + "'");
 }
 
-constexpr FilterRow kFilters[] = {
+constexpr FilterRow kSequenceFilters[] = {
     {"attr", do_attr},
     {"batch", do_batch},
     {"count", SX_FILTER(Value::integer(length(v)))},
@@ -322,7 +322,7 @@ constexpr FilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterRow> sequence_filters() { return kFilters; }
+std::span<const FilterRow> sequence_filters() { return kSequenceFilters; }
 
 Filter find_filter(std::string_view name) {
   for (const auto half : {sequence_filters(), text_filters()}) {

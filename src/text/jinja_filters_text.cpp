@@ -256,7 +256,7 @@ Value do_round(Interpreter& in, const Value& input, const Arguments& a) {
   return Value::real(std::strtod(buffer, nullptr));
 }
 
-constexpr FilterRow kFilters[] = {
+constexpr FilterRow kTextFilters[] = {
     {"abs", do_abs},
     {"capitalize", SX_FILTER(Value::string(capitalize(text_of(in, v))))},
     {"center",
@@ -298,6 +298,6 @@ constexpr FilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterRow> text_filters() { return kFilters; }
+std::span<const FilterRow> text_filters() { return kTextFilters; }
 
 }  // namespace sextant::jinja

@@ -12,8 +12,6 @@
 namespace sextant {
 namespace {
 
-constexpr int kMaxSequenceDepth = 8;
-
 class FormNormalizer final : public Normalizer {
  public:
   explicit FormNormalizer(NormalForm form) : form_(form) {}
@@ -70,9 +68,9 @@ class ByteLevelNormalizer final : public Normalizer {
   }
 };
 
-class Prepend final : public Normalizer {
+class PrependNormalizer final : public Normalizer {
  public:
-  explicit Prepend(std::string text) : text_(std::move(text)) {}
+  explicit PrependNormalizer(std::string text) : text_(std::move(text)) {}
   Status apply(NormalText& t) const override {
     if (!t.text.empty()) t.text.insert(0, text_);
     return {};
@@ -192,24 +190,6 @@ class NormalizerSequence final : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
-Result<std::unique_ptr<Normalizer>> load_at(const JsonValue& json, const JsonPlace& place,
-                                            int depth);
-
-Result<std::unique_ptr<Normalizer>> load_sequence(FieldReader& fields, int depth) {
-  const JsonValue* list = fields.list("normalizers");
-  SX_TRY(fields.finish());
-  if (depth >= kMaxSequenceDepth)
-    return fail_in(fields.place(), Code::kInput, "expected at most {} nested sequences",
-                   kMaxSequenceDepth);
-  std::vector<std::unique_ptr<Normalizer>> parts;
-  for (size_t i = 0; i < list->array().size(); ++i) {
-    SX_ASSIGN(auto part,
-              load_at(list->array()[i], fields.place().field("normalizers").item(i), depth + 1));
-    parts.push_back(std::move(part));
-  }
-  return std::make_unique<NormalizerSequence>(std::move(parts));
-}
-
 Result<std::unique_ptr<Normalizer>> load_bert(FieldReader& fields) {
   const bool clean = fields.flag_or("clean_text", true);
   const bool cjk = fields.flag_or("handle_chinese_chars", true);
@@ -219,8 +199,8 @@ Result<std::unique_ptr<Normalizer>> load_bert(FieldReader& fields) {
   return std::make_unique<BertNormalizer>(clean, cjk, accents, lower);
 }
 
-Result<std::unique_ptr<Normalizer>> load_at(const JsonValue& json, const JsonPlace& place,
-                                            int depth) {
+Result<std::unique_ptr<Normalizer>> normalizer_at(const JsonValue& json, const JsonPlace& place,
+                                                  int depth) {
   SX_ASSIGN(const std::string type, part_type(json, place));
   FieldReader fields(json, place);
   fields.ignore("type");
@@ -236,13 +216,16 @@ Result<std::unique_ptr<Normalizer>> load_at(const JsonValue& json, const JsonPla
     SX_TRY(fields.finish());
     return plain;
   }
-  if (type == "Sequence") return load_sequence(fields, depth);
+  if (type == "Sequence") {
+    SX_ASSIGN(auto parts, load_sequence(fields, "normalizers", depth, normalizer_at));
+    return std::make_unique<NormalizerSequence>(std::move(parts));
+  }
   if (type == "BertNormalizer") return load_bert(fields);
   if (type == "Precompiled") return load_precompiled(fields);
   if (type == "Prepend") {
     std::string text = fields.text("prepend");
     SX_TRY(fields.finish());
-    return std::make_unique<Prepend>(std::move(text));
+    return std::make_unique<PrependNormalizer>(std::move(text));
   }
   if (type == "Strip") {
     const bool left = fields.flag("strip_left");
@@ -267,7 +250,7 @@ Result<std::unique_ptr<Normalizer>> load_at(const JsonValue& json, const JsonPla
 }  // namespace
 
 Result<std::unique_ptr<Normalizer>> load_normalizer(const JsonValue& json, const JsonPlace& place) {
-  return load_at(json, place, 0);
+  return normalizer_at(json, place, 0);
 }
 
 }  // namespace sextant

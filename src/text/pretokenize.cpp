@@ -10,8 +10,6 @@
 namespace sextant {
 namespace {
 
-constexpr int kMaxSequenceDepth = 8;
-
 enum class Behavior : uint8_t { kRemoved, kIsolated, kWithPrevious, kWithNext, kContiguous };
 
 // Turns the spans of one word into the spans that stay, in place.
@@ -196,8 +194,6 @@ class PreTokenizerSequence final : public PreTokenizer {
   std::vector<std::unique_ptr<PreTokenizer>> parts_;
 };
 
-using Loaded = Result<std::unique_ptr<PreTokenizer>>;
-
 Result<Behavior> read_behavior(FieldReader& fields, std::string_view missing) {
   const std::string name = fields.text_or("behavior", missing);
   if (name == "Removed") return Behavior::kRemoved;
@@ -212,28 +208,11 @@ Result<Behavior> read_behavior(FieldReader& fields, std::string_view missing) {
                  quote_name(name));
 }
 
-Loaded make_split(Splitter splitter, Behavior behavior) {
+Result<std::unique_ptr<PreTokenizer>> make_split(Splitter splitter, Behavior behavior) {
   return std::make_unique<SplitPreTokenizer>(TextPattern::of_splitter(splitter), behavior, false);
 }
 
-Loaded load_at(const JsonValue& json, const JsonPlace& place, int depth);
-
-Loaded load_sequence(FieldReader& fields, int depth) {
-  const JsonValue* list = fields.list("pretokenizers");
-  SX_TRY(fields.finish());
-  if (depth >= kMaxSequenceDepth)
-    return fail_in(fields.place(), Code::kInput, "expected at most {} nested sequences",
-                   kMaxSequenceDepth);
-  std::vector<std::unique_ptr<PreTokenizer>> parts;
-  for (size_t i = 0; i < list->array().size(); ++i) {
-    SX_ASSIGN(auto part,
-              load_at(list->array()[i], fields.place().field("pretokenizers").item(i), depth + 1));
-    parts.push_back(std::move(part));
-  }
-  return std::make_unique<PreTokenizerSequence>(std::move(parts));
-}
-
-Loaded load_split(FieldReader& fields) {
+Result<std::unique_ptr<PreTokenizer>> load_split(FieldReader& fields) {
   const JsonValue* pattern = fields.any("pattern");
   const bool invert = fields.flag("invert");
   fields.text("behavior");
@@ -244,7 +223,7 @@ Loaded load_split(FieldReader& fields) {
 }
 
 // BertPreTokenizer: white space goes, each punctuation character stands alone.
-Loaded load_bert() {
+Result<std::unique_ptr<PreTokenizer>> load_bert() {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   SX_ASSIGN(auto spaces, make_split(single<is_space_at>, Behavior::kRemoved));
   SX_ASSIGN(auto punctuation, make_split(single<is_punctuation_at>, Behavior::kIsolated));
@@ -253,7 +232,7 @@ Loaded load_bert() {
   return std::make_unique<PreTokenizerSequence>(std::move(parts));
 }
 
-Loaded load_byte_level(FieldReader& fields) {
+Result<std::unique_ptr<PreTokenizer>> load_byte_level(FieldReader& fields) {
   const bool prefix = fields.flag_or("add_prefix_space", true);
   const bool use_regex = fields.flag_or("use_regex", true);
   fields.ignore("trim_offsets");  // about offsets only
@@ -261,11 +240,15 @@ Loaded load_byte_level(FieldReader& fields) {
   return std::make_unique<ByteLevelPreTokenizer>(prefix, use_regex);
 }
 
-Loaded load_at(const JsonValue& json, const JsonPlace& place, int depth) {
+Result<std::unique_ptr<PreTokenizer>> pre_tokenizer_at(const JsonValue& json,
+                                                       const JsonPlace& place, int depth) {
   SX_ASSIGN(const std::string type, part_type(json, place));
   FieldReader fields(json, place);
   fields.ignore("type");
-  if (type == "Sequence") return load_sequence(fields, depth);
+  if (type == "Sequence") {
+    SX_ASSIGN(auto parts, load_sequence(fields, "pretokenizers", depth, pre_tokenizer_at));
+    return std::make_unique<PreTokenizerSequence>(std::move(parts));
+  }
   if (type == "Split") return load_split(fields);
   if (type == "ByteLevel") return load_byte_level(fields);
   if (type == "Metaspace") {
@@ -333,7 +316,7 @@ Result<MetaspaceOptions> read_metaspace(FieldReader& fields) {
 
 Result<std::unique_ptr<PreTokenizer>> load_pretokenizer(const JsonValue& json,
                                                         const JsonPlace& place) {
-  return load_at(json, place, 0);
+  return pre_tokenizer_at(json, place, 0);
 }
 
 }  // namespace sextant

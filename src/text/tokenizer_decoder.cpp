@@ -12,7 +12,6 @@
 namespace sextant {
 namespace {
 
-constexpr int kMaxSequenceDepth = 8;
 using Pieces = std::vector<std::string>;
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -218,25 +217,7 @@ class DecoderSequence final : public TokenDecoder {
   std::vector<std::unique_ptr<TokenDecoder>> parts_;
 };
 
-using Loaded = Result<std::unique_ptr<TokenDecoder>>;
-Loaded load_at(const JsonValue& json, const JsonPlace& place, int depth);
-
-Loaded load_sequence(FieldReader& fields, int depth) {
-  const JsonValue* list = fields.list("decoders");
-  SX_TRY(fields.finish());
-  if (depth >= kMaxSequenceDepth)
-    return fail_in(fields.place(), Code::kInput, "expected at most {} nested sequences",
-                   kMaxSequenceDepth);
-  std::vector<std::unique_ptr<TokenDecoder>> parts;
-  for (size_t i = 0; i < list->array().size(); ++i) {
-    SX_ASSIGN(auto part,
-              load_at(list->array()[i], fields.place().field("decoders").item(i), depth + 1));
-    parts.push_back(std::move(part));
-  }
-  return std::make_unique<DecoderSequence>(std::move(parts));
-}
-
-Loaded load_strip(FieldReader& fields) {
+Result<std::unique_ptr<TokenDecoder>> load_strip(FieldReader& fields) {
   std::string content = fields.text("content");
   const int64_t start = fields.integer("start", 0, 1 << 20);
   const int64_t stop = fields.integer("stop", 0, 1 << 20);
@@ -247,11 +228,15 @@ Loaded load_strip(FieldReader& fields) {
   return std::make_unique<StripDecoder>(std::move(content), start, stop);
 }
 
-Loaded load_at(const JsonValue& json, const JsonPlace& place, int depth) {
+Result<std::unique_ptr<TokenDecoder>> decoder_at(const JsonValue& json, const JsonPlace& place,
+                                                 int depth) {
   SX_ASSIGN(const std::string type, part_type(json, place));
   FieldReader fields(json, place);
   fields.ignore("type");
-  if (type == "Sequence") return load_sequence(fields, depth);
+  if (type == "Sequence") {
+    SX_ASSIGN(auto parts, load_sequence(fields, "decoders", depth, decoder_at));
+    return std::make_unique<DecoderSequence>(std::move(parts));
+  }
   if (type == "Strip") return load_strip(fields);
   if (type == "ByteLevel") {
     for (const char* name : {"add_prefix_space", "trim_offsets", "use_regex"}) fields.ignore(name);
@@ -294,7 +279,7 @@ Loaded load_at(const JsonValue& json, const JsonPlace& place, int depth) {
 }  // namespace
 
 Result<std::unique_ptr<TokenDecoder>> load_decoder(const JsonValue& json, const JsonPlace& place) {
-  return load_at(json, place, 0);
+  return decoder_at(json, place, 0);
 }
 
 }  // namespace sextant

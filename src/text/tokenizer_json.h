@@ -60,4 +60,25 @@ class FieldReader {
 // The value of "type" of a part, which must be an object that has one.
 Result<std::string> part_type(const JsonValue& part, const JsonPlace& place);
 
+// Sequences inside sequences; deeper ones are refused before they cost the stack.
+inline constexpr int kMaxSequenceDepth = 8;
+
+// The parts of a "Sequence", whose list is in field `name`, each read by load(json, place, depth).
+template <class Part>
+Result<std::vector<Part>> load_sequence(FieldReader& fields, std::string_view name, int depth,
+                                        Result<Part> (*load)(const JsonValue&, const JsonPlace&,
+                                                             int)) {
+  const JsonValue* list = fields.list(name);
+  SX_TRY(fields.finish());
+  if (depth >= kMaxSequenceDepth)
+    return fail_in(fields.place(), Code::kInput, "expected at most {} nested sequences",
+                   kMaxSequenceDepth);
+  std::vector<Part> parts;
+  for (size_t i = 0; i < list->array().size(); ++i) {
+    SX_ASSIGN(Part part, load(list->array()[i], fields.place().field(name).item(i), depth + 1));
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 }  // namespace sextant

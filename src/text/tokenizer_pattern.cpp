@@ -11,13 +11,8 @@
 #include "text/tokenizer_utf8.h"
 
 namespace sextant {
-namespace {
 
-constexpr uint32_t kMatchLimit = 20'000'000;  // steps of one match
-constexpr uint32_t kDepthLimit = 20'000'000;  // nested backtracking
-constexpr uint32_t kHeapLimitKib = 512 * 1024;
-constexpr size_t kJitStackBytes = size_t{64} << 20;
-
+// Not in the anonymous namespace: TextPattern::Regex has one.
 template <auto free_function>
 struct FreeWith {
   template <class T>
@@ -29,6 +24,13 @@ using CodePtr = std::unique_ptr<pcre2_code, FreeWith<pcre2_code_free>>;
 using DataPtr = std::unique_ptr<pcre2_match_data, FreeWith<pcre2_match_data_free>>;
 using ContextPtr = std::unique_ptr<pcre2_match_context, FreeWith<pcre2_match_context_free>>;
 using StackPtr = std::unique_ptr<pcre2_jit_stack, FreeWith<pcre2_jit_stack_free>>;
+
+namespace {
+
+constexpr uint32_t kMatchLimit = 20'000'000;  // steps of one match
+constexpr uint32_t kDepthLimit = 20'000'000;  // nested backtracking
+constexpr uint32_t kHeapLimitKib = 512 * 1024;
+constexpr size_t kJitStackBytes = size_t{64} << 20;
 
 std::string pcre2_message(int error) {
   PCRE2_UCHAR buffer[256];

@@ -6,7 +6,6 @@
 namespace sextant {
 namespace {
 
-constexpr int kMaxSequenceDepth = 8;
 constexpr size_t kMaxTemplatePieces = 1024;
 
 Status read_ids(const JsonValue& special_tokens, const std::string& name, const JsonPlace& place,
@@ -76,7 +75,7 @@ Status read_pair(FieldReader& fields, std::string_view name, std::vector<int32_t
   return {};
 }
 
-Result<PostProcessor> load_at(const JsonValue& json, const JsonPlace& place, int depth) {
+Result<PostProcessor> post_processor_at(const JsonValue& json, const JsonPlace& place, int depth) {
   SX_ASSIGN(const std::string type, part_type(json, place));
   FieldReader fields(json, place);
   fields.ignore("type");
@@ -97,14 +96,8 @@ Result<PostProcessor> load_at(const JsonValue& json, const JsonPlace& place, int
     return post;
   }
   if (type == "Sequence") {
-    const JsonValue* list = fields.list("processors");
-    SX_TRY(fields.finish());
-    if (depth >= kMaxSequenceDepth)
-      return fail_in(place, Code::kInput, "expected at most {} nested sequences",
-                     kMaxSequenceDepth);
-    for (size_t i = 0; i < list->array().size(); ++i) {
-      SX_ASSIGN(const PostProcessor part,
-                load_at(list->array()[i], place.field("processors").item(i), depth + 1));
+    SX_ASSIGN(const auto parts, load_sequence(fields, "processors", depth, post_processor_at));
+    for (const PostProcessor& part : parts) {
       post.before.insert(post.before.begin(), part.before.begin(), part.before.end());
       post.after.insert(post.after.end(), part.after.begin(), part.after.end());
     }
@@ -119,7 +112,7 @@ Result<PostProcessor> load_at(const JsonValue& json, const JsonPlace& place, int
 }  // namespace
 
 Result<PostProcessor> load_post_processor(const JsonValue& json, const JsonPlace& place) {
-  return load_at(json, place, 0);
+  return post_processor_at(json, place, 0);
 }
 
 }  // namespace sextant

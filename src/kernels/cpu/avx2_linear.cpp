@@ -153,23 +153,24 @@ template <int T, int H>
 }
 
 // Four columns (quad q) of 16 rows of FP4 into the block's sums.
-template <int T, int H>
-[[gnu::always_inline]] inline void fp4_quad(Sums<T, H>& sums, int h, const uint8_t* codes,
-                                            const float* x, int64_t x_stride) {
+template <int T>
+[[gnu::always_inline]] inline void fp4_quad(Sums<T, 1>& sums, const uint8_t* codes, const float* x,
+                                            int64_t x_stride) {
   const Fp4Quad w = decode_fp4(codes);
-  fma_column<T, H>(sums, h, even_bf16(w.low0), even_bf16(w.low1), x, x_stride);
-  fma_column<T, H>(sums, h, even_bf16(w.high0), even_bf16(w.high1), x + 1, x_stride);
-  fma_column<T, H>(sums, h, odd_bf16(w.low0), odd_bf16(w.low1), x + 2, x_stride);
-  fma_column<T, H>(sums, h, odd_bf16(w.high0), odd_bf16(w.high1), x + 3, x_stride);
+  fma_column<T, 1>(sums, 0, even_bf16(w.low0), even_bf16(w.low1), x, x_stride);
+  fma_column<T, 1>(sums, 0, even_bf16(w.high0), even_bf16(w.high1), x + 1, x_stride);
+  fma_column<T, 1>(sums, 0, odd_bf16(w.low0), odd_bf16(w.low1), x + 2, x_stride);
+  fma_column<T, 1>(sums, 0, odd_bf16(w.high0), odd_bf16(w.high1), x + 3, x_stride);
 }
 
-template <int T, int H>
-[[gnu::always_inline]] inline void add_scaled(Sums<T, H>& totals, const Sums<T, H>& sums, int h,
-                                              Pair scale) {
+// Half g of the sums into half h of the totals.
+template <int T, int H, int G>
+[[gnu::always_inline]] inline void add_scaled(Sums<T, H>& totals, int h, const Sums<T, G>& sums,
+                                              int g, Pair scale) {
 #pragma GCC unroll 8
   for (int t = 0; t < T; ++t) {
-    totals.v[t][2 * h] = _mm256_fmadd_ps(scale.a, sums.v[t][2 * h], totals.v[t][2 * h]);
-    totals.v[t][2 * h + 1] = _mm256_fmadd_ps(scale.b, sums.v[t][2 * h + 1], totals.v[t][2 * h + 1]);
+    totals.v[t][2 * h] = _mm256_fmadd_ps(scale.a, sums.v[t][2 * g], totals.v[t][2 * h]);
+    totals.v[t][2 * h + 1] = _mm256_fmadd_ps(scale.b, sums.v[t][2 * g + 1], totals.v[t][2 * h + 1]);
   }
 }
 
@@ -189,31 +190,28 @@ template <int T>
 constexpr int kHalvesAtOnce = T <= 2 ? 2 : 1;
 
 // B blocks of 16 columns side by side: their sums are independent, and one token has too few chains
-// in one block to hide the latency of FMA.
+// in one block to hide the latency of FMA. One half of the group after the other: the sums of both
+// would not stay in registers, and a sum that goes through memory is three times as slow.
 template <class Scale, int T, int B>
 [[gnu::always_inline]] inline void fp4_blocks(Sums<T, kHalvesAtOnce<T>>& totals, int first,
                                               const uint8_t* block, const uint8_t* scales,
                                               const float* x, int64_t x_stride) {
-  constexpr int H = kHalvesAtOnce<T>;
-  Sums<T, H> sums[B];
 #pragma GCC unroll 2
-  for (int b = 0; b < B; ++b) sums[b].zero();
+  for (int h = 0; h < kHalvesAtOnce<T>; ++h) {
+    Sums<T, 1> sums[B];
+#pragma GCC unroll 2
+    for (int b = 0; b < B; ++b) sums[b].zero();
 #pragma GCC unroll 4
-  for (int q = 0; q < 4; ++q) {
-#pragma GCC unroll 2
-    for (int h = 0; h < H; ++h) {
+    for (int q = 0; q < 4; ++q) {
 #pragma GCC unroll 2
       for (int b = 0; b < B; ++b)
-        fp4_quad<T, H>(sums[b], h, block + b * 256 + (first + h) * 128 + q * 32, x + b * 16 + 4 * q,
-                       x_stride);
+        fp4_quad<T>(sums[b], block + b * 256 + (first + h) * 128 + q * 32, x + b * 16 + 4 * q,
+                    x_stride);
     }
-  }
 #pragma GCC unroll 2
-  for (int b = 0; b < B; ++b) {
-#pragma GCC unroll 2
-    for (int h = 0; h < H; ++h)
-      add_scaled<T, H>(totals, sums[b], h,
-                       Scale::at(scales + b * kGroupRows + (first + h) * kHalfRows));
+    for (int b = 0; b < B; ++b)
+      add_scaled(totals, h, sums[b], 0,
+                 Scale::at(scales + b * kGroupRows + (first + h) * kHalfRows));
   }
 }
 
@@ -284,8 +282,8 @@ void direct_fp8_blocks(const DirectArgs& args) {
                            n);
 #pragma GCC unroll 2
       for (int h = 0; h < H; ++h)
-        add_scaled<T, H>(
-            totals, sums, h,
+        add_scaled(
+            totals, h, sums, h,
             {_mm256_load_ps(scales + h * kHalfRows), _mm256_load_ps(scales + h * kHalfRows + 8)});
       scales += kGroupRows;
     }

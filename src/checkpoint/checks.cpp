@@ -2,7 +2,6 @@
 #include "checkpoint/checks.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -18,7 +17,6 @@ namespace {
 // Below this share of the parameters that should be quantized, a checkpoint labelled as quantized
 // is most likely a failed export (case C037).
 constexpr double kLowCoverage = 0.5;
-constexpr float kFusedRatio = 1.001F;  // nvfp4.md 3.2, C14
 
 std::string_view last_part(std::string_view name) {
   const size_t dot = name.rfind('.');
@@ -164,10 +162,26 @@ Finding about(std::string id, std::string slug, Severity severity, const LinearR
                     std::move(remedy));
 }
 
+// DeepSeek-V4's releases name FP8 alone and say elsewhere that their experts have 4 bits:
+// expert_dtype "fp4" (nvfp4.md 2.5), or moe_quant_algo in NVIDIA's exports.
+bool declares_4_bit_experts(const JsonValue* config) {
+  if (config == nullptr) return false;
+  const JsonValue* dtype = config->find("expert_dtype");
+  if (dtype != nullptr && dtype->is_string() && dtype->as_string() == "fp4") return true;
+  const JsonValue* quant = config->find("quantization_config");
+  return quant != nullptr && quant->is_object() && quant->find("moe_quant_algo") != nullptr;
+}
+
+// Whether two FP8 forms are the same bytes: a block scale over a matrix no larger than a block.
+bool is_one_block(const LinearRecord& record, Scheme declared) {
+  return declared == Scheme::kFp8Block && record.scheme == Scheme::kFp8Tensor && record.n <= 128 &&
+         record.k <= 128;
+}
+
 // Not excluded, declared quantized, stored plain (C049); excluded, stored quantized (C20); declared
 // in one form, stored in another (C044).
 void check_contradiction(const LinearRecord& record, const Verdict& verdict,
-                         const QuantConfig& quant, FindingSet& findings) {
+                         const QuantConfig& quant, const JsonValue* config, FindingSet& findings) {
   const std::string stored(scheme_name(record.scheme));
   if (verdict.excluded_by) {
     if (is_quantized(record.scheme))
@@ -185,6 +199,8 @@ void check_contradiction(const LinearRecord& record, const Verdict& verdict,
   if (!is_quantized(record.scheme)) {
     const bool by_list =
         quant.style == QuantConfig::Style::kFp8 || quant.style == QuantConfig::Style::kMxfp4;
+    // The FP8 releases without a list keep what their model code keeps.
+    if (quant.style == QuantConfig::Style::kFp8 && quant.exclude.empty()) return;
     const std::string_view last = last_part(record.module);
     if (is_router(record.module) || (by_list && (last == "lm_head" || last == "eh_proj"))) return;
     findings.add(about("P4", "declared-quantized-stored-plain", Severity::kWarning, record,
@@ -194,7 +210,11 @@ void check_contradiction(const LinearRecord& record, const Verdict& verdict,
                        "add it to the exclusions"));
     return;
   }
-  if (record.scheme != *verdict.declared->scheme)
+  const bool is_expert = record.module.find(".experts.") != std::string::npos;
+  const bool is_4_bit = record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kMxfp4;
+  if (is_expert && is_4_bit && declares_4_bit_experts(config)) return;
+  if (record.scheme != *verdict.declared->scheme &&
+      !is_one_block(record, *verdict.declared->scheme))
     findings.add(about("P5", "config-contradicts-tensors", Severity::kWarning, record,
                        fmt::format("{} is {} by {}, but stored as {}; the stored tensors decide",
                                    quote_name(record.module), declared, verdict.rule, stored),
@@ -256,42 +276,6 @@ void check_input_scales(const Resolved& resolved,
             : "other experts of this layer have theirs");
     f.activation_only = true;
     findings.add(std::move(f));
-  }
-}
-
-// --- fused parts ---
-
-void check_fused_ratios(const Resolved& resolved, FindingSet& findings) {
-  const std::array<std::vector<std::string_view>, 4> kGroups = {
-      {{"q_proj", "k_proj", "v_proj"},
-       {"gate_proj", "up_proj"},
-       {"w1", "w3"},
-       {"q_a_proj", "kv_a_proj_with_mqa"}}};
-  for (const auto& [module, record] : resolved.linears) {
-    for (const auto& group : kGroups) {
-      if (last_part(module) != group[0] || record.scheme != Scheme::kNvfp4) continue;
-      float low = std::numeric_limits<float>::infinity();
-      float high = 0;
-      for (const std::string_view part : group) {
-        const auto it = resolved.linears.find(fmt::format("{}.{}", parent_of(module), part));
-        if (it == resolved.linears.end() || it->second.scheme != Scheme::kNvfp4) continue;
-        for (const ScaleRange& range : it->second.ranges) {
-          low = std::min(low, range.g);
-          high = std::max(high, range.g);
-        }
-      }
-      const float ratio = high / low;
-      if (!std::isfinite(ratio) || !(ratio > kFusedRatio)) continue;
-      Finding f = about("C14", "fused-scale-ratio", Severity::kNote, record,
-                        fmt::format("{} and the projections beside it have global scales that "
-                                    "differ by a factor of {:.4f}; each keeps its own here, but an "
-                                    "engine that takes one for all gets a gain error",
-                                    quote_name(record.module), ratio),
-                        "");
-      f.value = ratio;
-      f.expected = "at most 1.001 for engines that fuse them";
-      findings.add(std::move(f), ratio);
-    }
   }
 }
 
@@ -381,7 +365,7 @@ std::vector<PatternReport> check_against_config(const TensorMap& tensors, const 
     const auto verdict = by_name.find(module);
     if (verdict == by_name.end()) continue;
     record.config_group = verdict->second->rule;
-    check_contradiction(record, *verdict->second, quant, findings);
+    check_contradiction(record, *verdict->second, quant, config, findings);
   }
   check_input_scales(resolved, by_name, quant, findings);
   check_fused_ratios(resolved, findings);

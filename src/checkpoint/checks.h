@@ -17,4 +17,7 @@ std::vector<PatternReport> check_against_config(const TensorMap& tensors, const 
                                                 const JsonValue* config, Resolved& resolved,
                                                 FindingSet& findings);
 
+// Among q/k/v, gate/up and their like; part of check_against_config.
+void check_fused_ratios(const Resolved& resolved, FindingSet& findings);
+
 }  // namespace sextant

@@ -4,7 +4,8 @@
 // count, the worst instance in full and the names of some more.
 //
 // Ids are stable for ever: C1-C20 are the checks of nvfp4.md section 3.2, F files, P patterns and
-// config, E experts, K KV cache and draft layers. Made in this folder:
+// config, E experts, K KV cache and draft layers, A against a reference; doctor/check_list.cpp
+// lists them all. Made in this folder:
 //   C1 nan-block-scale  C2 negative-block-scale  C3 bad-scalar-scale
 //   C14 fused-scale-ratio  C15 missing-global-scale, missing-block-scale, missing-input-scale,
 //   orphan-scale, scale-of-plain-weight, scale-shape, scale-dtype, bf16-scalar-scale,
@@ -49,6 +50,7 @@ struct Finding {
   int64_t count = 1;
   bool activation_only =
       false;  // refuses only policies that use activation scales (cli.md section 4)
+  std::map<std::string, std::string> engines;  // what each would make of it; doctor --engine
   std::vector<std::string> instances;  // tensors (or files, patterns), worst first, at most 8
 };
 

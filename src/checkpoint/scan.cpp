@@ -17,16 +17,13 @@ namespace {
 
 constexpr int64_t kChunkBytes = 1 << 20;
 
+enum HitKind : uint8_t { kNan, kNegative, kTiny, kHitKinds };
+
 struct Hits {
-  int64_t n_nan = 0;
-  int64_t n_negative = 0;
-  int64_t first_nan = -1;  // element index
-  int64_t first_negative = -1;
-  void nan_at(int64_t i) {
-    if (n_nan++ == 0) first_nan = i;
-  }
-  void negative_at(int64_t i) {
-    if (n_negative++ == 0) first_negative = i;
+  int64_t n[kHitKinds] = {};
+  int64_t first[kHitKinds] = {-1, -1, -1};  // element index
+  void at(HitKind kind, int64_t i) {
+    if (n[kind]++ == 0) first[kind] = i;
   }
 };
 
@@ -37,9 +34,9 @@ void scan_e4m3(const uint8_t* bytes, int64_t begin, int64_t end, Hits& hits) {
   constexpr uint64_t kOne = 0x0101010101010101ULL;
   const auto look = [&](int64_t i) {
     if ((bytes[i] & 0x7F) == 0x7F)
-      hits.nan_at(i);
+      hits.at(kNan, i);
     else if ((bytes[i] & 0x80) != 0)
-      hits.negative_at(i);
+      hits.at(kNegative, i);
   };
   int64_t i = begin;
   for (; i + 8 <= end; i += 8) {
@@ -56,7 +53,7 @@ void scan_e8m0(const uint8_t* bytes, int64_t begin, int64_t end, Hits& hits) {
   while (at < bytes + end) {
     at = static_cast<const uint8_t*>(std::memchr(at, 0xFF, static_cast<size_t>(bytes + end - at)));
     if (at == nullptr) return;
-    hits.nan_at(at - bytes);
+    hits.at(kNan, at - bytes);
     ++at;
   }
 }
@@ -79,6 +76,19 @@ struct Piece {
   Hits hits;
 };
 
+// A quantizer that divides by amax leaves a scale of 0 over weights of 0: no harm.
+bool covers_zeros(const LinearRecord& record, int64_t scale) {
+  const int64_t columns = (record.k + record.block_k - 1) / record.block_k;
+  const int64_t row_begin = scale / columns * record.block_n;
+  const int64_t begin = scale % columns * record.block_k;
+  const int64_t end = std::min(record.k, begin + record.block_k);
+  const auto* codes = reinterpret_cast<const uint8_t*>(record.weight.bytes().data());
+  for (int64_t row = row_begin; row < std::min(record.n, row_begin + record.block_n); ++row)
+    for (int64_t i = begin; i < end; ++i)
+      if ((codes[row * record.k + i] & 0x7F) != 0) return false;
+  return true;
+}
+
 void scan_piece(Piece& piece) {
   const TensorRef& scales = piece.record->scales;
   const auto* bytes = reinterpret_cast<const uint8_t*>(scales.bytes().data());
@@ -89,17 +99,44 @@ void scan_piece(Piece& piece) {
       for (int64_t i = piece.begin; i < piece.end; ++i) {
         const float value = float_at(scales.info->dtype, scales.bytes().data(), i);
         if (!std::isfinite(value))
-          piece.hits.nan_at(i);
+          piece.hits.at(kNan, i);
         else if (value < 0)
-          piece.hits.negative_at(i);
+          piece.hits.at(kNegative, i);
+        else if (value < 0x1p-126F && !covers_zeros(*piece.record, i))
+          piece.hits.at(kTiny, i);
       }
   }
 }
 
-void report(const LinearRecord& record, const Hits& hits, bool negative, FindingSet& findings) {
+// What a kind of hit is called and what comes of it.
+struct HitText {
+  const char* id;
+  const char* slug;
+  Severity severity;
+  const char* effect;
+  const char* expected;
+};
+HitText text_of(HitKind kind, bool is_bytes) {
+  constexpr const char* kRow = "; it makes the whole row of every result NaN";
+  switch (kind) {
+    case kNegative:
+      return {"C2", "negative-block-scale", Severity::kWarning,
+              "; block scales are never written negative: it is used as it stands", "not negative"};
+    case kTiny:
+      return {"C3", "bad-scalar-scale", Severity::kWarning,
+              "; the weights it covers become zero, and engines that divide by it overflow",
+              "at least 2^-126"};
+    default:
+      return {is_bytes ? "C1" : "C3", is_bytes ? "nan-block-scale" : "bad-scalar-scale",
+              Severity::kError, kRow, "a finite scale"};
+  }
+}
+
+void report(const LinearRecord& record, const Hits& hits, HitKind kind, FindingSet& findings) {
   const TensorRef& scales = record.scales;
   const TensorInfo& info = *scales.info;
-  const int64_t at = negative ? hits.first_negative : hits.first_nan;
+  const int64_t at = hits.first[kind];
+  const int64_t count = hits.n[kind];
   const int64_t columns = info.shape.size() < 2 ? 1 : info.n_elements() / info.shape[0];
   const bool bytes = info.dtype == DType::kF8E4M3 || info.dtype == DType::kF8E8M0;
   const auto raw = static_cast<uint8_t>(scales.bytes()[static_cast<size_t>(bytes ? at : 0)]);
@@ -108,27 +145,18 @@ void report(const LinearRecord& record, const Hits& hits, bool negative, Finding
   if (!bytes) value = float_at(info.dtype, scales.bytes().data(), at);
   const std::string found =
       bytes ? fmt::format("byte 0x{:02X} ({})", raw, value) : fmt::format("{}", value);
-  const int64_t count = negative ? hits.n_negative : hits.n_nan;
   std::string message = fmt::format("{}: {} at row {}, group {}", quote_name(info.name), found,
                                     at / columns, at % columns);
   if (count > 1) message += fmt::format(" and {} more in this tensor", count - 1);
-  message += negative ? "; block scales are never written negative: it is used as it stands"
-                      : "; it makes the whole row of every result NaN";
-  Finding f =
-      finding_at(negative ? "C2"
-                 : bytes  ? "C1"
-                          : "C3",
-                 negative ? "negative-block-scale"
-                 : bytes  ? "nan-block-scale"
-                          : "bad-scalar-scale",
-                 negative ? Severity::kWarning : Severity::kError, scales, std::move(message),
-                 negative ? "compare the layer with its source"
-                          : "the true scale is lost: take the checkpoint from its source "
-                            "again");
+  const HitText text = text_of(kind, bytes);
+  Finding f = finding_at(text.id, text.slug, text.severity, scales, message + text.effect,
+                         text.severity == Severity::kWarning
+                             ? "compare the layer with its source"
+                             : "the true scale is lost: take the checkpoint from its source again");
   f.index = {at / columns, at % columns};
   if (f.offset) *f.offset += at * (dtype_bits(info.dtype) / 8);
   f.value = value;
-  f.expected = negative ? "not negative" : "a finite scale";
+  f.expected = text.expected;
   f.count = count;
   findings.add(std::move(f), static_cast<double>(count));
 }
@@ -151,13 +179,13 @@ std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool)
     size_t j = i;
     for (; j < pieces.size() && pieces[j].record == pieces[i].record; ++j) {
       const Hits& hits = pieces[j].hits;
-      if (all.n_nan == 0) all.first_nan = hits.first_nan;
-      if (all.n_negative == 0) all.first_negative = hits.first_negative;
-      all.n_nan += hits.n_nan;
-      all.n_negative += hits.n_negative;
+      for (int kind = 0; kind < kHitKinds; ++kind) {
+        if (all.n[kind] == 0) all.first[kind] = hits.first[kind];
+        all.n[kind] += hits.n[kind];
+      }
     }
-    if (all.n_nan > 0) report(*pieces[i].record, all, false, findings);
-    if (all.n_negative > 0) report(*pieces[i].record, all, true, findings);
+    for (const HitKind kind : {kNan, kNegative, kTiny})
+      if (all.n[kind] > 0) report(*pieces[i].record, all, kind, findings);
     i = j;
   }
   return findings.take();

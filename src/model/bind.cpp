@@ -6,6 +6,7 @@
 
 #include "checkpoint/finding.h"
 #include "checkpoint/patterns.h"
+#include "io/quote.h"
 
 namespace sextant {
 namespace {
@@ -49,8 +50,8 @@ TensorRef Binder::plain(const std::string& name, int64_t n, const char* what, bo
   consumed_.insert(name);
   const TensorInfo& info = *tensor.info;
   if (info.shape != std::vector<int64_t>{n} || !is_plain(info.dtype)) {
-    wrong_.push_back(fmt::format("{} {} is {} {}, expected [{}] of F32, BF16 or F16", what, name,
-                                 shape_text(info.shape), dtype_name(info.dtype), n));
+    wrong_.emplace_back(name, fmt::format("{} {} is {} {}, expected [{}] of F32, BF16 or F16", what,
+                                          name, shape_text(info.shape), dtype_name(info.dtype), n));
     return {};
   }
   return tensor;
@@ -87,7 +88,8 @@ const LinearRecord* Binder::record_of(const std::string& module, int64_t n, int6
   }
   consume(*record);
   if (record->n == n && record->k == k) return record;
-  wrong_.push_back(
+  wrong_.emplace_back(
+      record->weight.info->name,
       fmt::format("{} is [{}, {}], config.json says [{}, {}]", module, record->n, record->k, n, k));
   return nullptr;
 }
@@ -141,12 +143,66 @@ BoundLinear Binder::tied_head(const std::string& module, const LinearRecord* emb
     release_pages(head->weight);
     consume(*head);
     if (!same)
-      wrong_.push_back(fmt::format(
-          "tie_word_embeddings is true, but {}.weight is stored and differs from {}.weight (set "
-          "tie_word_embeddings to false to use it, or --allow C16:{}.weight to leave it out)",
-          module, embedding->module, module));
+      wrong_.emplace_back(
+          module + ".weight",
+          fmt::format(
+              "tie_word_embeddings is true, but {}.weight is stored and differs from {}.weight "
+              "(set "
+              "tie_word_embeddings to false to use it, or --allow C16:{}.weight to leave it out)",
+              module, embedding->module, module));
   }
   return part_of(module, *embedding, 0, embedding->n);
+}
+
+std::vector<std::string> Binder::left_over() const {
+  std::vector<std::string> left;
+  for (const auto& [name, tensor] : checkpoint_.tensors())
+    if (!consumed_.contains(name) && !checkpoint_.harmless_tensors().contains(name) &&
+        !allows(checkpoint_.allowed(), "C16", name))
+      left.push_back(name);
+  return left;
+}
+
+std::vector<Finding> Binder::problems() const {
+  FindingSet findings(checkpoint_.allowed());
+  const auto add = [&](const char* id, const char* slug, const std::string& tensor,
+                       std::string message, const char* remedy) {
+    Finding f;
+    f.id = id;
+    f.slug = slug;
+    f.tensor = tensor;
+    f.message = std::move(message);
+    f.remedy = remedy;
+    if (const TensorRef ref = checkpoint_.tensor(tensor)) {
+      f.file = ref.file->path().filename().string();
+      f.offset = ref.info->begin;
+    }
+    findings.add(std::move(f));
+  };
+  // A matrix that no dialect could read is no linear, and opening has said why.
+  const auto is_broken = [&](std::string_view name) {
+    const std::string module(name.substr(0, name.rfind('.')));
+    if (checkpoint_.linear(module) != nullptr) return false;
+    for (const char* part : {".weight", ".weight_packed"})
+      if (const TensorRef ref = checkpoint_.tensor(module + part); ref)
+        return ref.info->shape.size() == 2;
+    return false;
+  };
+  constexpr const char* kAgain = "fetch or export the checkpoint again";
+  for (const std::string& name : missing_)
+    if (!is_broken(name))
+      add("C16", "missing-parameter", name,
+          fmt::format("{} is needed by the model, but no tensor of the checkpoint provides it",
+                      quote_name(name)),
+          kAgain);
+  for (const auto& [name, sentence] : wrong_)
+    add("C15", "unexpected-shape", name, sentence, kAgain);
+  for (const std::string& name : left_over())
+    if (!is_broken(name))
+      add("C16", "unconsumed-tensor", name,
+          fmt::format("{} has no place in the model: nothing would ever read it", quote_name(name)),
+          "check its name, or accept it with --allow C16:NAME");
+  return findings.take();
 }
 
 Status Binder::finish(std::vector<Finding>& findings) {
@@ -156,16 +212,14 @@ Status Binder::finish(std::vector<Finding>& findings) {
         fmt::format("{} parameter{} that the model needs {} not in the checkpoint: {}",
                     missing_.size(), missing_.size() == 1 ? "" : "s",
                     missing_.size() == 1 ? "is" : "are", joined(missing_, ", ")));
-  if (!wrong_.empty()) problems.push_back(joined(wrong_, "; "));
-  std::vector<std::string> left;
+  std::vector<std::string> sentences;
+  for (const auto& [name, sentence] : wrong_) sentences.push_back(sentence);
+  if (!wrong_.empty()) problems.push_back(joined(sentences, "; "));
+  const std::vector<std::string> left = left_over();
   FindingSet notes;
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
-    if (consumed_.contains(name)) continue;
-    if (checkpoint_.harmless_tensors().contains(name)) continue;
-    if (!allows(checkpoint_.allowed(), "C16", name)) {
-      left.push_back(name);
-      continue;
-    }
+    if (consumed_.contains(name) || checkpoint_.harmless_tensors().contains(name)) continue;
+    if (!allows(checkpoint_.allowed(), "C16", name)) continue;
     Finding note;
     note.id = "C16";
     note.slug = "allowed-tensor";

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -50,9 +51,13 @@ class Binder {
   // left over. Notes about what was left out on purpose are appended to findings.
   Status finish(std::vector<Finding>& findings);
 
+  // The same, a finding each: C16 missing-parameter, C15 unexpected-shape, C16 unconsumed-tensor.
+  std::vector<Finding> problems() const;
+
   const std::vector<std::string>& modules() const { return modules_; }
 
  private:
+  std::vector<std::string> left_over() const;  // neither consumed, nor harmless, nor allowed
   const LinearRecord* record_of(const std::string& module, int64_t n, int64_t k);
   void consume(const LinearRecord& record);
   TensorRef plain(const std::string& name, int64_t n, const char* what, bool optional);
@@ -63,8 +68,8 @@ class Binder {
   const Checkpoint& checkpoint_;
   std::set<std::string, std::less<>> consumed_;
   std::vector<std::string> modules_;
-  std::vector<std::string> missing_;  // names
-  std::vector<std::string> wrong_;    // sentences
+  std::vector<std::string> missing_;                        // names
+  std::vector<std::pair<std::string, std::string>> wrong_;  // names, sentences
 };
 
 }  // namespace sextant

@@ -8,6 +8,13 @@ namespace sextant {
 
 void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers; }
 
+Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint) {
+  if (checkpoint.config() == nullptr) return fail(Code::kUnsupported, "there is no config.json");
+  SX_ASSIGN(const ModelConfig config,
+            read_model_config(*checkpoint.config(), checkpoint.generation_config()));
+  return LlamaModel::check(checkpoint, config);
+}
+
 Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path,
                                                  const ModelOptions& options, ThreadPool& pool) {
   SX_ASSIGN(std::unique_ptr<Checkpoint> checkpoint,

@@ -45,6 +45,11 @@ struct StepBuffersDeleter {
 };
 using StepBuffersPtr = std::unique_ptr<StepBuffers, StepBuffersDeleter>;
 
+// What binding would refuse, a finding a name: nothing is packed, nothing large is read.
+// kUnsupported for an architecture that no family here knows, kInput for a config that says too
+// little.
+Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint);
+
 class Model {
  public:
   // Opens, binds (every parameter once; unbound and unconsumed tensors are reported by name and

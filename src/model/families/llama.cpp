@@ -105,13 +105,25 @@ Status LlamaModel::check_checkpoint(ThreadPool& pool) {
   return {};
 }
 
+std::vector<Finding> LlamaModel::check(const Checkpoint& checkpoint, const ModelConfig& config) {
+  Binder binder(checkpoint);
+  bind_all(config, binder);
+  return binder.problems();
+}
+
 Result<LlamaModel::Bound> LlamaModel::bind() {
-  const ModelConfig& c = config_;
+  Binder binder(*checkpoint_);
+  Bound bound = bind_all(config_, binder);
+  SX_TRY(binder.finish(findings_));
+  SX_TRY(check_patterns(policy_, binder.modules()));
+  return bound;
+}
+
+LlamaModel::Bound LlamaModel::bind_all(const ModelConfig& c, Binder& binder) {
   const int64_t q = c.n_heads * c.head_dim;
   const int64_t kv = c.n_kv_heads * c.head_dim;
   const std::array<Binder::Part, 3> qkv = {{{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}};
   const std::array<Binder::Part, 2> gate_up = {{{"gate_proj", c.d_ff}, {"up_proj", c.d_ff}}};
-  Binder binder(*checkpoint_);
   Bound bound;
   bound.embedding = binder.table("model.embed_tokens", c.n_vocab, c.d_model);
   for (int64_t i = 0; i < c.n_layers; ++i) {
@@ -133,8 +145,6 @@ Result<LlamaModel::Bound> LlamaModel::bind() {
   bound.norm = binder.vector("model.norm.weight", c.d_model);
   bound.head = c.tied_embeddings ? binder.tied_head("lm_head", bound.embedding)
                                  : binder.linear("lm_head", c.n_vocab, c.d_model, false);
-  SX_TRY(binder.finish(findings_));
-  SX_TRY(check_patterns(policy_, binder.modules()));
   return bound;
 }
 

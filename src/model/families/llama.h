@@ -20,6 +20,8 @@ class LlamaModel : public Model {
   static Result<std::shared_ptr<const Model>> load(std::unique_ptr<Checkpoint> checkpoint,
                                                    ModelConfig config, Policy policy,
                                                    const Ops& ops, ThreadPool& pool);
+  // Binds and packs nothing: what is wrong, a finding a name.
+  static std::vector<Finding> check(const Checkpoint& checkpoint, const ModelConfig& config);
 
   const ModelConfig& config() const override { return config_; }
   const Policy& policy() const override { return policy_; }
@@ -55,6 +57,7 @@ class LlamaModel : public Model {
   LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig config, Policy policy,
              const Ops& ops);
   Status check_checkpoint(ThreadPool& pool);
+  static Bound bind_all(const ModelConfig& config, Binder& binder);
   Result<Bound> bind();
   Status build(const Bound& bound, ThreadPool& pool);
   Status build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool);

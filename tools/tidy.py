@@ -19,11 +19,13 @@ INCLUDES = {
     "io": {"base", "quant"},
     "kernels": {"base", "quant"},
     "checkpoint": {"base", "quant", "io"},
+    "doctor": {"base", "quant", "io", "checkpoint"},
     "text": {"base", "io"},
     "model": {"base", "quant", "io", "checkpoint", "kernels"},
     "engine": {"base", "quant", "io", "checkpoint", "kernels", "model"},
     "forge": {"base", "quant", "io", "checkpoint", "kernels", "model", "text", "engine"},
-    "cli": {"base", "quant", "io", "checkpoint", "kernels", "model", "text", "engine", "forge"},
+    "cli": {"base", "quant", "io", "checkpoint", "kernels", "model", "text", "engine", "forge",
+            "doctor"},
 }
 # what model/ and above may see of kernels/
 KERNEL_HEADERS = {"kernels/ops.h", "kernels/plan.h", "kernels/measure.h"}
@@ -33,7 +35,7 @@ CONFINED = {
     "simdjson": {"io"},
     "nlohmann/": {"io", "text"},
     "spdlog/": {"base"},
-    "fmt/": {"base", "quant", "io", "kernels", "checkpoint", "text", "model", "engine", "forge", "cli"},
+    "fmt/": {"base", "quant", "io", "kernels", "checkpoint", "doctor", "text", "model", "engine", "forge", "cli"},
     "tl/": {"base"},
     "pcre2": {"text", "checkpoint"},
     "utf8proc": {"text"},

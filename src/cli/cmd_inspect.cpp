@@ -5,6 +5,7 @@
 #include "cli/model_path.h"
 #include "cli/table.h"
 #include "cli/tensor_stats.h"
+#include "doctor/report.h"
 
 namespace sextant {
 namespace {
@@ -63,30 +64,6 @@ Summary summarize(const Checkpoint& checkpoint) {
     summary.linear_bytes += bytes;
   }
   return summary;
-}
-
-std::string_view severity_name(Severity severity) {
-  return severity == Severity::kError     ? "error"
-         : severity == Severity::kWarning ? "warning"
-                                          : "note";
-}
-
-Json finding_json(const Finding& finding) {
-  const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
-  return Json{{"id", finding.id},
-              {"slug", finding.slug},
-              {"severity", severity_name(finding.severity)},
-              {"message", finding.message},
-              {"remedy", finding.remedy},
-              {"tensor", finding.tensor.empty() ? Json(nullptr) : Json(finding.tensor)},
-              {"layer", or_null(finding.layer)},
-              {"expert", or_null(finding.expert)},
-              {"index", finding.index.empty() ? Json(nullptr) : Json(finding.index)},
-              {"file", finding.file},
-              {"offset", or_null(finding.offset)},
-              {"value", finding.value ? json_number(*finding.value) : Json(nullptr)},
-              {"expected", finding.expected},
-              {"count", finding.count}};
 }
 
 Json linear_json(const Checkpoint& checkpoint, const LinearRecord& linear) {

@@ -8,6 +8,8 @@
 #include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "doctor/diagnosis.h"
+#include "doctor/lock.h"
 #include "engine/sampler.h"
 
 namespace sextant {
@@ -115,7 +117,10 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   options.policies = common.policies;
   // Before the load, which may refuse what these explain; the model's findings begin with them.
   const size_t n_shown = checkpoint->findings().size();
-  show_findings(checkpoint->findings());
+  const Diagnosis quick = diagnose(*checkpoint, {.quick = true, .progress = {}}, *loaded.pool);
+  show_findings(quick.findings);
+  SX_TRY(refuse_errors(quick.findings, false));
+  show_findings(check_lock(*checkpoint, LockDepth::kFingerprint));
   SX_ASSIGN(loaded.model, Model::load(std::move(checkpoint), options, *loaded.pool));
   std::error_code error;
   if (std::filesystem::exists(loaded.root / "tokenizer.json", error)) {

@@ -19,6 +19,7 @@ constexpr const char* kProgramFooter =
     "  sextant run MODEL \"Why is the sky blue?\"   stream an answer\n"
     "  sextant run MODEL                          chat\n"
     "  sextant quantize SRC DST                   BF16 model to NVFP4\n"
+    "  sextant doctor MODEL                       what is wrong with a checkpoint\n"
     "  sextant inspect MODEL                      what is in a checkpoint\n"
     "  sextant help run                           everything about one command\n"
     "\n"
@@ -58,7 +59,9 @@ LogLevel level_of(const std::string& name) {
 void add_commands(Program& program, Context& context) {
   add_run(program, context);
   add_quantize(program, context);
+  add_doctor(program, context);
   add_inspect(program, context);
+  add_explain(program, context);
   add_compare(program, context);
   add_eval(program, context);
   add_tokenize(program, context);

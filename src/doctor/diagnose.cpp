@@ -1,0 +1,306 @@
+// diagnose: what opening found, the scan of the block scales, one pass over every byte for the
+// statistics, then the families of checks.
+#include "doctor/diagnosis.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "checkpoint/scan.h"
+#include "doctor/checks/checks.h"
+#include "doctor/checks/values.h"
+#include "io/mapped_file.h"
+#include "io/quote.h"
+
+namespace sextant {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+bool has_codes(Scheme scheme) { return scheme == Scheme::kNvfp4 || scheme == Scheme::kMxfp4; }
+
+LinearSummary summarize_linear(const LinearRecord& record) {
+  LinearSummary out;
+  out.module = record.module;
+  const size_t dot = record.module.rfind('.');
+  out.projection = dot == std::string::npos ? record.module : record.module.substr(dot + 1);
+  const NamePosition position = name_position(record.module);
+  out.layer = position.layer;
+  out.expert = position.expert;
+  out.scheme = record.scheme;
+  out.n = record.n;
+  out.k = record.k;
+  // Names are not looked up again: a model of experts has hundreds of thousands.
+  for (const TensorRef* ref : {&record.weight, &record.scales, &record.pre_quant_scale})
+    if (*ref) out.n_bytes += ref->info->n_bytes();
+  out.n_bytes += static_cast<int64_t>(4 * (record.ranges.size() + (record.input_scale ? 1 : 0)));
+  for (const ScaleRange& range : record.ranges) out.g = std::max(out.g.value_or(0), range.g);
+  out.input_scale = record.input_scale;
+  return out;
+}
+
+DiagnosisSummary summarize_checkpoint(const Checkpoint& checkpoint,
+                                      const std::vector<LinearSummary>& linears) {
+  DiagnosisSummary out;
+  out.n_files = static_cast<int64_t>(checkpoint.files().size());
+  out.n_tensors = static_cast<int64_t>(checkpoint.tensors().size());
+  for (const auto& [name, ref] : checkpoint.tensors()) out.n_bytes += ref.info->n_bytes();
+  double n_weights = 0;
+  double n_quantized = 0;
+  double bits = 0;
+  for (const LinearSummary& linear : linears) {
+    ++out.linears[std::string(scheme_name(linear.scheme))];
+    const double n = static_cast<double>(linear.n) * static_cast<double>(linear.k);
+    n_weights += n;
+    bits += 8 * static_cast<double>(linear.n_bytes);
+    if (is_quantized(linear.scheme)) n_quantized += n;
+  }
+  if (n_weights > 0) {
+    out.bits_per_weight = bits / n_weights;
+    out.quantized_share = n_quantized / n_weights;
+  }
+  return out;
+}
+
+// A piece of the pass over every byte: rows of a 4-bit linear, or elements of a plain tensor.
+struct PassPiece {
+  int64_t linear = -1;  // index into linears, or
+  TensorRef tensor;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t n_bytes = 0;
+};
+
+// What a batch of pieces gives, before it is added up in order.
+struct PieceResult {
+  CodeStatistics statistics;
+  NonFinite non_finite;
+};
+
+constexpr size_t kBatch = 1024;  // pieces whose results are held at once
+
+// Tensors whose numbers the scans of scales or of scalars judge.
+std::set<std::string, std::less<>> judged_elsewhere(const Checkpoint& checkpoint) {
+  std::set<std::string, std::less<>> names;
+  for (const auto& [module, record] : checkpoint.linears()) {
+    const bool coded = has_codes(record.scheme);
+    if (coded) names.insert(record.weight.info->name);
+    if (record.scales) names.insert(record.scales.info->name);
+    for (std::string& name : checkpoint.tensors_of(record)) {
+      const bool is_weight = name == record.weight.info->name;
+      const bool is_vector = record.pre_quant_scale && name == record.pre_quant_scale.info->name;
+      if (!is_weight && !is_vector) names.insert(std::move(name));
+    }
+  }
+  for (const auto& [name, reason] : checkpoint.harmless_tensors()) names.insert(name);
+  return names;
+}
+
+std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
+                                 const std::vector<LinearSummary>& linears,
+                                 std::vector<std::string>& skipped) {
+  std::vector<PassPiece> pieces;
+  for (size_t i = 0; i < linears.size(); ++i) {
+    if (!has_codes(linears[i].scheme)) continue;
+    const LinearRecord& record = *checkpoint.linear(linears[i].module);
+    const int64_t row_bytes = std::max<int64_t>(1, record.k / 2 + (record.k + 15) / 16);
+    const int64_t rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
+    for (int64_t row = 0; row < record.n; row += rows) {
+      const int64_t end = std::min(record.n, row + rows);
+      pieces.push_back({static_cast<int64_t>(i), {}, row, end, (end - row) * row_bytes});
+    }
+  }
+  const auto judged = judged_elsewhere(checkpoint);
+  int64_t n_unjudged = 0;
+  int64_t unjudged_bytes = 0;
+  std::string example;
+  for (const auto& [name, ref] : checkpoint.tensors()) {
+    if (judged.contains(name)) continue;
+    if (!holds_floats(ref.info->dtype)) {
+      if (n_unjudged++ == 0) example = name;
+      unjudged_bytes += ref.info->n_bytes();
+      continue;
+    }
+    const int64_t size = dtype_bits(ref.info->dtype) / 8;
+    const int64_t n = ref.info->n_elements();
+    for (int64_t at = 0; at < n; at += kPieceBytes / size) {
+      const int64_t end = std::min(n, at + kPieceBytes / size);
+      pieces.push_back({-1, ref, at, end, (end - at) * size});
+    }
+  }
+  if (n_unjudged > 0)
+    skipped.push_back(fmt::format(
+        "{} tensors ({} bytes) that are no linear and hold no floating-point numbers, such as "
+        "stacks of experts' codes and their scales; the first is {}",
+        n_unjudged, unjudged_bytes, quote_name(example)));
+  return pieces;
+}
+
+class BytePass {
+ public:
+  BytePass(CheckContext& context, std::vector<LinearSummary>& linears)
+      : context_(context), linears_(linears) {}
+
+  int64_t run(const DiagnoseOptions& options, ThreadPool& pool) {
+    const std::vector<PassPiece> pieces =
+        plan_pass(context_.checkpoint, linears_, context_.skipped);
+    int64_t all = 0;
+    for (const PassPiece& piece : pieces) all += piece.n_bytes;
+    std::atomic<int64_t> done{0};
+    std::vector<PieceResult> results(std::min(kBatch, pieces.size()));
+    for (size_t begin = 0; begin < pieces.size(); begin += kBatch) {
+      const size_t n = std::min(kBatch, pieces.size() - begin);
+      pool.run(static_cast<int64_t>(n), [&](int64_t i, int worker) {
+        const PassPiece& piece = pieces[begin + static_cast<size_t>(i)];
+        PieceResult& result = results[static_cast<size_t>(i)];
+        result = {};
+        if (piece.linear >= 0)
+          result.statistics = code_statistics(
+              *context_.checkpoint.linear(linears_[static_cast<size_t>(piece.linear)].module),
+              piece.begin, piece.end);
+        else
+          result.non_finite = count_non_finite(piece.tensor, piece.begin, piece.end);
+        const int64_t so_far = done += piece.n_bytes;
+        if (worker == 0 && options.progress) options.progress(so_far, all);
+      });
+      for (size_t i = 0; i < n; ++i) take(pieces[begin + i], results[i]);
+    }
+    finish_tensor();
+    return all;
+  }
+
+ private:
+  void take(const PassPiece& piece, const PieceResult& result) {
+    if (piece.linear >= 0) {
+      auto& statistics = linears_[static_cast<size_t>(piece.linear)].statistics;
+      if (statistics == nullptr) statistics = std::make_shared<CodeStatistics>();
+      add(*statistics, result.statistics);
+      return;
+    }
+    if (tensor_.info != piece.tensor.info) finish_tensor();
+    tensor_ = piece.tensor;
+    if (found_.count == 0) found_.first = result.non_finite.first;
+    found_.count += result.non_finite.count;
+  }
+  void finish_tensor() {
+    if (tensor_) report_non_finite(context_, tensor_, found_);
+    tensor_ = {};
+    found_ = {};
+  }
+
+  CheckContext& context_;
+  std::vector<LinearSummary>& linears_;
+  TensorRef tensor_;  // whose pieces are being added up
+  NonFinite found_;
+};
+
+std::vector<std::string> dialect_evidence(const Diagnosis& diagnosis) {
+  std::vector<std::string> out;
+  for (const auto& [scheme, n] : diagnosis.summary.linears)
+    out.push_back(fmt::format("{} linears stored as {}", n, scheme));
+  return out;
+}
+
+Verdict judge(const std::vector<Finding>& findings) {
+  Verdict verdict = Verdict::kHealthy;
+  for (const Finding& finding : findings) {
+    if (finding.severity == Severity::kError) return Verdict::kErrors;
+    if (finding.severity == Severity::kWarning) verdict = Verdict::kWarnings;
+  }
+  return verdict;
+}
+
+bool comes_before(const Finding& a, const Finding& b) {
+  const auto number = [](const std::string& id) {
+    return id.size() > 1 ? std::atoi(id.c_str() + 1) : 0;
+  };
+  return std::tuple(-static_cast<int>(a.severity), a.id[0], number(a.id), a.slug) <
+         std::tuple(-static_cast<int>(b.severity), b.id[0], number(b.id), b.slug);
+}
+
+}  // namespace
+
+std::string_view verdict_name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kHealthy: return "healthy";
+    case Verdict::kWarnings: return "warnings";
+    case Verdict::kErrors: return "errors";
+    case Verdict::kUnreadable: return "unreadable";
+  }
+  return "";
+}
+
+std::string_view severity_name(Severity severity) {
+  return severity == Severity::kError     ? "error"
+         : severity == Severity::kWarning ? "warning"
+                                          : "note";
+}
+
+void add_findings(Diagnosis& diagnosis, std::vector<Finding> findings) {
+  for (Finding& finding : findings) diagnosis.findings.push_back(std::move(finding));
+  std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(), comes_before);
+  if (diagnosis.verdict != Verdict::kUnreadable) diagnosis.verdict = judge(diagnosis.findings);
+}
+
+Diagnosis diagnose(const Checkpoint& checkpoint, const DiagnoseOptions& options, ThreadPool& pool) {
+  const int64_t start_us = now_us();
+  Diagnosis out;
+  out.model = checkpoint.root().string();
+  out.dialect = checkpoint.dialect();
+  for (const auto& [module, record] : checkpoint.linears())
+    out.linears.push_back(summarize_linear(record));
+  out.summary = summarize_checkpoint(checkpoint, out.linears);
+  out.dialect_evidence = dialect_evidence(out);
+  FindingSet findings(checkpoint.allowed());
+  CheckContext context{checkpoint, out.linears, findings, out.skipped};
+  std::vector<Finding> scanned;
+  if (options.quick) {
+    out.skipped.push_back(
+        "the bytes of weights and block scales: --quick reads headers, configs "
+        "and scalars only");
+  } else {
+    out.summary.checked_bytes = BytePass(context, out.linears).run(options, pool);
+    scanned = scan_scales(checkpoint, pool);
+  }
+  check_codes(context);
+  check_activation_scales(context);
+  out.convention = check_convention(context);
+  check_structure(context);
+  if (checkpoint.tensors().empty()) {
+    Finding f;
+    f.id = "F6";
+    f.slug = "no-tensors";
+    f.message = "the checkpoint holds no tensor at all";
+    f.remedy = "fetch or export the checkpoint again";
+    findings.add(std::move(f));
+  }
+  std::vector<Finding> all = checkpoint.findings();
+  for (std::vector<Finding> more : {std::move(scanned), findings.take()})
+    std::move(more.begin(), more.end(), std::back_inserter(all));
+  add_findings(out, std::move(all));
+  out.summary.seconds = seconds_since(start_us);
+  return out;
+}
+
+Diagnosis unreadable(const std::string& model, const Error& error) {
+  Diagnosis out;
+  out.model = model;
+  out.verdict = Verdict::kUnreadable;
+  out.dialect = "unknown";
+  Finding f;
+  f.id = "F3";
+  f.slug = "unreadable";
+  f.severity = Severity::kError;
+  f.message = error.text;
+  f.tensor = error.where.tensor;
+  f.file = error.where.file;
+  f.offset = error.where.offset;
+  f.remedy = "fetch or export the checkpoint again";
+  out.findings.push_back(std::move(f));
+  return out;
+}
+
+}  // namespace sextant

@@ -1,0 +1,31 @@
+// The pieces of the HTML report's charts: escaped text, numbers as people read them, SVG in user
+// units of a 640 wide canvas, which the page scales and colors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sextant {
+
+inline constexpr double kChartWidth = 640;
+inline constexpr double kChartRight = 628;  // where the drawing ends
+
+// Text for HTML: &, <, > and quotes as entities, control and direction characters as quote.h shows
+// them.
+std::string html_escape(std::string_view text);
+std::string percent_text(double share);  // "0", "0.3 ppm", "0.012 %", "12 %"
+std::string scale_text(double g);        // "2.51e-4"
+std::string count_text(int64_t n);       // "1,234,567"
+
+// Opens an <svg> with a title and a description for those who cannot see it; the text is escaped
+// here. What follows ends with "</svg></div>".
+std::string svg_begin(std::string_view id, double height, std::string_view title,
+                      std::string_view description);
+std::string svg_text(double x, double y, std::string_view anchor, std::string_view text);
+std::string svg_line(double x1, double y1, double x2, double y2, std::string_view style);
+// caption is HTML.
+std::string chart_figure(std::string_view title, const std::string& svg,
+                         const std::string& caption);
+
+}  // namespace sextant

@@ -1,0 +1,43 @@
+// Two linears value by value: what compare_weights measures, without what it thinks of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "checkpoint/record.h"
+#include "doctor/against.h"
+
+namespace sextant {
+
+// A linear's rows as float32, bit for bit what its format defines (nvfp4.md 1.6), times its
+// pre_quant_scale. The record must outlive it.
+class WeightRows {
+ public:
+  explicit WeightRows(const LinearRecord& record);
+  // out [k]; scratch is a worker's own.
+  void read(int64_t row, std::vector<float>& scratch, float* out) const;
+
+ private:
+  const LinearRecord& record_;
+  std::vector<float> columns_;  // pre_quant_scale, empty where there is none
+};
+
+// n rows of a record.
+struct RowSpan {
+  const LinearRecord* record = nullptr;
+  int64_t row_begin = 0;
+};
+
+// Rows [row_begin, row_begin + n) of both; k must be equal. Gives the pages back that it read.
+WeightDifference weight_difference(const std::string& module, RowSpan here, RowSpan reference,
+                                   int64_t n, ThreadPool& pool);
+
+// "1.25", "1/4", ... or "g^2", "1/g^2" for a ratio that is within 2 % of it; empty for any other,
+// and for 1.
+std::string ratio_name(double ratio, std::optional<float> g);
+
+void release_pages_of(const TensorRef& tensor);
+
+}  // namespace sextant

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -20,7 +21,7 @@ def test_help_lists_what_there_is_and_nothing_else(sextant):
     text = sextant("--help").stdout
     for command in COMMANDS:
         assert re.search(rf"\n  {command}[ ,]", text)
-    for command in ["serve", "doctor", "trace", "convert", "repair"]:
+    for command in ["serve", "trace", "convert", "repair"]:
         assert f"\n  {command} " not in text
     assert sextant("help").stdout == text == sextant("-h").stdout
     assert "Exit status" in text and "SEXTANT_HOME" in text
@@ -44,7 +45,7 @@ def test_no_command_shows_help_and_is_wrong_usage(sextant):
 @pytest.mark.parametrize("args", [["doctors", "x"], ["nonsense"], ["rum", "x"]])
 def test_unknown_command_names_what_exists(sextant, args):
     text = sextant.fails(64, *args)
-    assert f'"{args[0]}"' in text and "run, quantize, inspect" in text
+    assert f'"{args[0]}"' in text and "run, quantize, doctor, inspect" in text
     if args[0] == "rum":
         assert "did you mean run?" in text
 
@@ -52,7 +53,7 @@ def test_unknown_command_names_what_exists(sextant, args):
 @pytest.mark.parametrize("command", ["serve", "trace", "repair"])
 def test_a_command_of_a_later_version_is_not_called_unknown(sextant, command):
     text = sextant.fails(64, command, "x")
-    assert f"{command} is not in this version" in text and "run, quantize, inspect" in text
+    assert f"{command} is not in this version" in text and "run, quantize, doctor, inspect" in text
 
 
 @pytest.mark.parametrize("args", [
@@ -160,3 +161,16 @@ def test_bash_completion_works(sextant, tmp_path):
     assert set(complete(script, "sextant", "quantize", "a", "b", "--dialect", "")) == {"modelopt", "compressed-tensors"}
     assert complete(script, "sextant", "completion", "z") == ["zsh"]
     assert "tokenize" in complete(script, "sextant", "help", "tok")
+
+
+def test_a_report_never_takes_the_place_of_the_model(sextant, golden, tmp_path):
+    model = tmp_path / "m"
+    shutil.copytree(golden / "llama3", model)
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    (tmp_path / "link").symlink_to(model / "model.safetensors")
+    for options in (["--html", model / "model.safetensors"], ["--html", model / "config.json"], ["--html", tmp_path / "link"],
+                    ["-o", model / "model.safetensors"]):
+        assert "file of the model itself" in sextant.fails(64, "doctor", model, *options)
+    assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    assert "file of its own" in sextant.fails(64, "doctor", model, "--html", "-")
+    assert "no check has this id" in sextant.fails(64, "doctor", model, "--allow", "Z9")

@@ -3,7 +3,7 @@
 
 Checks: which folder may include which (INCLUDES), which library stays behind which folder (CONFINED), sizes of files, functions
 and lines (overruns only on tools/tidy_allow.txt, a list that may only shrink), banned words, sources in no CMakeLists.txt,
-an op of kernels/ops.h without a reference or a test, and dead links in documents.
+an op of kernels/ops.h without a reference, a test or a bench, and dead links in documents.
 
     tools/tidy.py [--root DIR]
 """
@@ -159,17 +159,20 @@ def check_cmake(root, faults):
 
 
 def check_ops(root, faults):
-    """Every op of the table is filled by ref/ and named in a test of the kernels."""
+    """Every op of the table is filled by ref/, named in a test of the kernels, and measured by a bench."""
     text = (root / "src/kernels/ops.h").read_text()
     table = text[text.index("struct Ops {"):]
     table = table[:table.index("\n};")]
     reference = "\n".join(p.read_text() for p in (root / "src/kernels/ref").glob("*.cpp"))
     tests = "\n".join(p.read_text() for p in (root / "src/kernels").rglob("*_test.cpp"))
+    benches = "\n".join(p.read_text() for p in (root / "bench").glob("*.cpp"))
     for op in re.findall(r"\(\*(\w+)\)", table):
         if not re.search(rf"\b{op}\b", reference):
             faults.append(f"src/kernels/ops.h: op {op} has no reference in src/kernels/ref")
         if not re.search(rf"(->|\.){op}\b", tests):
             faults.append(f"src/kernels/ops.h: op {op} has no test")
+        if not re.search(rf"(->|\.){op}\b", benches):
+            faults.append(f"src/kernels/ops.h: op {op} has no bench")
 
 
 def check_links(root, faults):

@@ -159,12 +159,12 @@ Status check_ids(const std::vector<Allowance>& allowed) {
 Status check_page(const std::string& page, const Checkpoint& checkpoint) {
   if (page.empty()) return {};
   std::error_code error;
+  std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint.root(), error))
-    if (std::filesystem::equivalent(entry.path(), page, error))
-      return fail_at(at_file(page), Code::kUsage,
-                     "{} is a file of the model itself: give the report another name", page);
-  for (const auto& shard : checkpoint.files())
-    if (std::filesystem::equivalent(shard->path(), page, error))
+    files.push_back(entry.path());
+  for (const auto& shard : checkpoint.files()) files.push_back(shard->path());
+  for (const std::filesystem::path& file : files)
+    if (std::filesystem::equivalent(file, page, error))
       return fail_at(at_file(page), Code::kUsage,
                      "{} is a file of the model itself: give the report another name", page);
   return {};

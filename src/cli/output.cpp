@@ -180,12 +180,6 @@ int report_error(const Error& error, bool json, Output& out) {
   return error_exit_status(error);
 }
 
-Json json_number(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
-
 std::string one_line(std::string_view text) {
   std::string out;
   out.reserve(text.size());

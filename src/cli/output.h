@@ -76,8 +76,6 @@ int error_exit_status(const Error& error);  // 130 or 143 for kCancelled
 // The error line, and with json the document; returns the exit status.
 int report_error(const Error& error, bool json, Output& out);
 
-// Numbers JSON cannot hold are the strings "nan", "inf", "-inf".
-Json json_number(double value);
 std::string one_line(std::string_view text);  // control characters shown, so that it stays a line
 
 }  // namespace sextant

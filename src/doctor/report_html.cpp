@@ -21,14 +21,6 @@ namespace {
 constexpr size_t kWorstTensors = 12;
 constexpr double kWorthALook = 0.25;  // of a check's threshold
 
-std::string page_bytes(int64_t n_bytes) {
-  constexpr std::string_view kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  double value = static_cast<double>(n_bytes);
-  size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
-  return fmt::format("{:.3g} {}", value, kUnits[unit]);
-}
-
 std::string term(std::string_view name, std::string_view value) {
   if (value.empty()) return {};
   return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, html_escape(value));
@@ -65,7 +57,7 @@ std::string verdict_section(const Diagnosis& diagnosis) {
       "<p class=\"verdict {}\"><strong>{}</strong> {}</p>\n<dl class=\"facts\">\n",
       html_escape(diagnosis.model), name, name, verdict_sentence(diagnosis));
   if (s.n_files > 0) {
-    out += term("Stored", fmt::format("{}, {}, {}", page_bytes(s.n_bytes),
+    out += term("Stored", fmt::format("{}, {}, {}", bytes_text(static_cast<double>(s.n_bytes)),
                                       plural(s.n_files, "file"), plural(s.n_tensors, "tensor")));
     std::vector<std::string> linears;
     for (const auto& [scheme, n] : s.linears)
@@ -301,7 +293,8 @@ std::string html_report(const Diagnosis& diagnosis) {
     out +=
         fmt::format("<section>\n<h2>Not judged</h2>\n{}</section>\n", list_of(diagnosis.skipped));
   out += fmt::format("<footer><p>{} checked in {:.3g} s.</p></footer>\n",
-                     page_bytes(diagnosis.summary.checked_bytes), diagnosis.summary.seconds);
+                     bytes_text(static_cast<double>(diagnosis.summary.checked_bytes)),
+                     diagnosis.summary.seconds);
   return out + "</main>\n</body>\n</html>\n";
 }
 

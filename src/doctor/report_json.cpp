@@ -1,18 +1,10 @@
 // The JSON of cli.md section 4; docs/doctor.schema.json describes it.
-#include <cmath>
-
 #include "doctor/check_list.h"
 #include "doctor/report.h"
 #include "io/ordered_json.h"
 
 namespace sextant {
 namespace {
-
-Json number_or_name(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
-  return value;
-}
 
 template <class T>
 Json or_null(const std::optional<T>& value) {
@@ -39,7 +31,7 @@ Json finding_json(const Finding& finding) {
               {"index", finding.index.empty() ? Json(nullptr) : Json(finding.index)},
               {"file", finding.file},
               {"offset", or_null(finding.offset)},
-              {"value", finding.value ? number_or_name(*finding.value) : Json(nullptr)},
+              {"value", finding.value ? json_number(*finding.value) : Json(nullptr)},
               {"expected", finding.expected},
               {"count", finding.count},
               {"instances", finding.instances},

@@ -48,6 +48,13 @@ std::string count_text(int64_t n) {
   return out;
 }
 
+std::string bytes_text(double n_bytes) {
+  constexpr std::string_view kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; n_bytes >= 999.5 && unit + 1 < std::size(kUnits); ++unit) n_bytes /= 1000;
+  return fmt::format("{:.3g} {}", n_bytes, kUnits[unit]);
+}
+
 std::string svg_begin(std::string_view id, double height, std::string_view title,
                       std::string_view description) {
   return fmt::format(

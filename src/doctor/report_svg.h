@@ -17,6 +17,7 @@ std::string html_escape(std::string_view text);
 std::string percent_text(double share);  // "0", "0.3 ppm", "0.012 %", "12 %"
 std::string scale_text(double g);        // "2.51e-4"
 std::string count_text(int64_t n);       // "1,234,567"
+std::string bytes_text(double n_bytes);  // "512 B", "1.29 GB"
 
 // Opens an <svg> with a title and a description for those who cannot see it; the text is escaped
 // here. What follows ends with "</svg></div>".

@@ -1,12 +1,12 @@
 // The terminal report: verdict first, what was read and how, then findings by severity. A healthy
 // file fits a screen; notes and further instances come with details.
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
 #include "doctor/check_list.h"
 #include "doctor/report.h"
+#include "doctor/report_svg.h"
 #include "io/quote.h"
 
 namespace sextant {
@@ -23,30 +23,6 @@ struct Paint {
 
 std::string_view color_of(Severity severity) {
   return severity == Severity::kError ? "1;31" : severity == Severity::kWarning ? "33" : "2";
-}
-
-std::string size_text(double n_bytes) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "kB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  while (n_bytes >= 1000 && unit + 1 < kUnits.size()) {
-    n_bytes /= 1000;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f} B", n_bytes)
-                   : fmt::format("{:.3g} {}", n_bytes, kUnits[unit]);
-}
-
-// One line, whatever the checkpoint calls its tensors.
-std::string plain_line(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F)
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
-  }
-  return out;
 }
 
 int64_t count_of(const Diagnosis& d, Severity severity) {
@@ -75,7 +51,7 @@ std::string verdict_line(const Diagnosis& d, const Paint& paint) {
 
 std::string head(const Diagnosis& d, const Paint& paint) {
   std::string out =
-      fmt::format("verdict     {}\nmodel       {}\n", verdict_line(d, paint), plain_line(d.model));
+      fmt::format("verdict     {}\nmodel       {}\n", verdict_line(d, paint), escape_text(d.model));
   if (d.verdict == Verdict::kUnreadable) return out;
   std::string schemes;
   for (const auto& [scheme, n] : d.summary.linears)
@@ -84,7 +60,7 @@ std::string head(const Diagnosis& d, const Paint& paint) {
   out += fmt::format(
       "size        {} in {} tensors, {} file{}; {:.2f} bits a weight, {:.0f} % of "
       "the weights quantized\n",
-      size_text(static_cast<double>(d.summary.n_bytes)), d.summary.n_tensors, d.summary.n_files,
+      bytes_text(static_cast<double>(d.summary.n_bytes)), d.summary.n_tensors, d.summary.n_files,
       d.summary.n_files == 1 ? "" : "s", d.summary.bits_per_weight,
       100 * d.summary.quantized_share);
   if (d.convention.weight_global != "none")
@@ -92,10 +68,10 @@ std::string head(const Diagnosis& d, const Paint& paint) {
                        d.convention.input);
   const double seconds = std::max(d.summary.seconds, 1e-9);
   out += fmt::format("checked     {} in {:.3g} s",
-                     size_text(static_cast<double>(d.summary.checked_bytes)), d.summary.seconds);
+                     bytes_text(static_cast<double>(d.summary.checked_bytes)), d.summary.seconds);
   if (d.summary.checked_bytes > 1'000'000)
     out +=
-        fmt::format(" ({}/s)", size_text(static_cast<double>(d.summary.checked_bytes) / seconds));
+        fmt::format(" ({}/s)", bytes_text(static_cast<double>(d.summary.checked_bytes) / seconds));
   return out + "\n";
 }
 
@@ -105,17 +81,17 @@ std::string finding_text(const Finding& f, const Paint& paint, bool details) {
       fmt::format("\n{} {} {}{}\n", paint(color_of(f.severity), severity_name(f.severity)),
                   paint("1", f.id + " " + f.slug), check == nullptr ? "" : check->title,
                   f.count > 1 ? fmt::format("  ({} in all)", f.count) : "");
-  out += fmt::format("  {}\n", plain_line(f.message));
-  if (!f.remedy.empty()) out += fmt::format("  -> {}\n", plain_line(f.remedy));
+  out += fmt::format("  {}\n", escape_text(f.message));
+  if (!f.remedy.empty()) out += fmt::format("  -> {}\n", escape_text(f.remedy));
   for (const auto& [engine, effect] : f.engines)
-    out += fmt::format("  {}: {}\n", engine, plain_line(effect));
+    out += fmt::format("  {}: {}\n", engine, escape_text(effect));
   if (!details) return out;
   if (!f.file.empty())
-    out += fmt::format("  at {}{}\n", plain_line(f.file),
+    out += fmt::format("  at {}{}\n", escape_text(f.file),
                        f.offset ? fmt::format(", byte {}", *f.offset) : "");
   if (check != nullptr)
     out += fmt::format("  speaks when: {}; why: {}\n", check->threshold, check->reason);
-  for (const std::string& name : f.instances) out += fmt::format("  - {}\n", plain_line(name));
+  for (const std::string& name : f.instances) out += fmt::format("  - {}\n", escape_text(name));
   return out;
 }
 
@@ -160,7 +136,7 @@ std::string text_report(std::string_view engine, std::span<const EnginePredictio
     out += fmt::format("  {}: {}{}{}\n", p.effect, p.symptom,
                        p.first_layer ? fmt::format(", first in layer {}", *p.first_layer) : "",
                        p.count > 1 ? fmt::format(" ({} in all)", p.count) : "");
-    out += fmt::format("    {} [{}]\n", plain_line(p.message), p.source);
+    out += fmt::format("    {} [{}]\n", escape_text(p.message), p.source);
   }
   return out;
 }

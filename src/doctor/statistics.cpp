@@ -167,12 +167,8 @@ void count_codes(const LinearRecord& linear, int64_t row_begin, int64_t row_end,
   const auto* codes =
       reinterpret_cast<const uint8_t*>(linear.weight.bytes().data()) + row_begin * row_bytes;
   PlaneSums sums{};
-#if defined(__x86_64__)
-  const bool wide = cpu_info().avx2;
-#else
-  const bool wide = false;
-#endif
-  (wide ? count_rows_avx2 : count_rows_plain)(codes, n_rows, row_bytes, row_begin, out, sums);
+  (cpu_info().avx2 ? count_rows_avx2 : count_rows_plain)(codes, n_rows, row_bytes, row_begin, out,
+                                                         sums);
   for (size_t s = 1; s < 16; ++s) {
     out.low[s] = sums.low[s];
     out.high[s] = sums.high[s];

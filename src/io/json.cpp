@@ -209,4 +209,10 @@ std::string dump_json(const Json& value, int indent) {
   return copy.dump(indent, ' ', false, kReplace);
 }
 
+Json json_number(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
 }  // namespace sextant

@@ -23,6 +23,9 @@ namespace sextant {
 
 using Json = nlohmann::ordered_json;
 
+// Numbers JSON cannot hold are the strings "nan", "inf", "-inf".
+Json json_number(double value);
+
 class JsonValue;
 using JsonMember = std::pair<std::string, JsonValue>;
 

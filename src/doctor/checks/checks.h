@@ -3,7 +3,9 @@
 // repeats them for users.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "doctor/diagnosis.h"
@@ -16,6 +18,14 @@ struct CheckContext {
   FindingSet& findings;
   std::vector<std::string>& skipped;
 };
+
+// A finding about one tensor, which may be missing (empty): its name, file and offset are filled
+// in.
+Finding about_tensor(const TensorRef& ref, const char* id, const char* slug, Severity severity,
+                     std::string message, std::string remedy);
+// The first tensor that a module has under one of these last names; empty where it has none.
+TensorRef tensor_of(const Checkpoint& checkpoint, const std::string& module,
+                    std::initializer_list<std::string_view> names);
 
 // codes.cpp: C4 lost blocks, C5 zero blocks, C6 saturated, C7 recipe maximum, C8 subnormal scales,
 // C9 loose or random codes, C10 nibbles.

@@ -28,19 +28,8 @@ double share(int64_t part, int64_t all) {
 
 Finding about_linear(const CheckContext& context, const LinearSummary& linear, const char* id,
                      const char* slug, Severity severity, std::string message, std::string remedy) {
-  Finding f;
-  f.id = id;
-  f.slug = slug;
-  f.severity = severity;
-  f.message = std::move(message);
-  f.remedy = std::move(remedy);
-  const LinearRecord* record = context.checkpoint.linear(linear.module);
-  const TensorRef& tensor =
-      slug == std::string_view("lost-block") ? record->scales : record->weight;
-  f.tensor = tensor.info->name;
-  f.file = tensor.file->path().filename().string();
-  if (tensor.converted == nullptr) f.offset = tensor.info->begin;
-  return f;
+  return about_tensor(context.checkpoint.linear(linear.module)->weight, id, slug, severity,
+                      std::move(message), std::move(remedy));
 }
 
 // C4. One lost block is an oddity that decodes to zeros; many mean that the scales are not the
@@ -50,8 +39,9 @@ void check_lost_blocks(CheckContext& context, const LinearSummary& linear,
   if (s.n_lost_blocks == 0) return;
   const double lost = share(s.n_lost_blocks, s.n_blocks);
   const bool fatal = lost > kLostShareOfError && s.n_codes >= kMinCodes;
-  Finding f = about_linear(
-      context, linear, "C4", "lost-block", fatal ? Severity::kError : Severity::kWarning,
+  Finding f = about_tensor(
+      context.checkpoint.linear(linear.module)->scales, "C4", "lost-block",
+      fatal ? Severity::kError : Severity::kWarning,
       fmt::format("{}: {} of {} blocks ({:.2g} %) have scale 0 over codes that are not: those "
                   "weights are lost, the first at row {}, group {}",
                   quote_name(linear.module), s.n_lost_blocks, s.n_blocks, 100 * lost,

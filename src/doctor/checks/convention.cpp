@@ -50,28 +50,13 @@ void vote(const LinearRecord& record, Votes& votes) {
   }
 }
 
-// The tensor that holds a record's global scale.
-TensorRef global_tensor(const Checkpoint& checkpoint, const LinearRecord& record) {
-  for (const char* name : {".weight_scale_2", ".weight_global_scale"})
-    if (const TensorRef ref = checkpoint.tensor(record.module + name)) return ref;
-  return {};
-}
-
 Finding about_global(const CheckContext& context, const LinearRecord& record, const char* id,
                      const char* slug, Severity severity, std::string message, std::string remedy) {
-  Finding f;
-  f.id = id;
-  f.slug = slug;
-  f.severity = severity;
-  f.message = std::move(message);
-  f.remedy = std::move(remedy);
+  const TensorRef ref =
+      tensor_of(context.checkpoint, record.module, {"weight_scale_2", "weight_global_scale"});
+  Finding f = about_tensor(ref, id, slug, severity, std::move(message), std::move(remedy));
+  if (!ref) f.tensor = record.module;
   f.value = record.ranges.front().stored;
-  f.tensor = record.module;
-  if (const TensorRef ref = global_tensor(context.checkpoint, record)) {
-    f.tensor = ref.info->name;
-    f.file = ref.file->path().filename().string();
-    f.offset = ref.info->begin;
-  }
   return f;
 }
 

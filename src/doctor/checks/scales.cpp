@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "doctor/checks/checks.h"
 #include "io/quote.h"
-#include "quant/bf16.h"
+#include "quant/convert.h"
 #include "quant/nvfp4.h"
 
 namespace sextant {
@@ -23,21 +22,12 @@ constexpr double kExpertSpread = 256;
 
 Finding about_input_scale(const CheckContext& context, const LinearSummary& linear, const char* id,
                           const char* slug, std::string message, std::string remedy) {
-  Finding f;
-  f.id = id;
-  f.slug = slug;
-  f.severity = Severity::kWarning;
-  f.message = std::move(message);
-  f.remedy = std::move(remedy);
+  const TensorRef ref =
+      tensor_of(context.checkpoint, linear.module, {"input_global_scale", "input_scale"});
+  Finding f =
+      about_tensor(ref, id, slug, Severity::kWarning, std::move(message), std::move(remedy));
+  if (!ref) f.tensor = linear.module + ".input_scale";
   f.value = *linear.input_scale;
-  f.tensor = linear.module + ".input_scale";
-  for (const char* name : {".input_scale", ".input_global_scale"}) {
-    const TensorRef ref = context.checkpoint.tensor(linear.module + name);
-    if (!ref) continue;
-    f.tensor = ref.info->name;
-    f.file = ref.file->path().filename().string();
-    f.offset = ref.info->begin;
-  }
   return f;
 }
 
@@ -54,15 +44,9 @@ std::optional<NormSize> norm_size(const TensorRef& ref) {
   const int64_t n = ref.info->shape[0];
   NormSize size;
   double sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    float value = 0;
-    if (dtype == DType::kF32) {
-      std::memcpy(&value, ref.bytes().data() + 4 * i, 4);
-    } else {
-      uint16_t half = 0;
-      std::memcpy(&half, ref.bytes().data() + 2 * i, 2);
-      value = bf16_to_f32(half);
-    }
+  std::vector<float> values(static_cast<size_t>(n));
+  if (!stored_to_f32(dtype, ref.bytes().data(), n, values.data())) return std::nullopt;
+  for (const float value : values) {
     if (!std::isfinite(value)) return std::nullopt;
     size.max = std::max(size.max, std::abs(double{value}));
     sum += double{value} * double{value};

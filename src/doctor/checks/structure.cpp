@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/config.h"
 #include "doctor/checks/checks.h"
 #include "io/quote.h"
 
@@ -80,20 +81,9 @@ void check_layers(CheckContext& context) {
   }
 }
 
-int64_t config_count(const JsonValue* config, std::initializer_list<std::string_view> names) {
-  for (const JsonValue* at : {config, config != nullptr ? config->find("text_config") : nullptr}) {
-    if (at == nullptr || !at->is_object()) continue;
-    for (const std::string_view name : names) {
-      const JsonValue* value = at->find(name);
-      if (value != nullptr && value->is_int()) return value->as_int();
-    }
-  }
-  return 0;
-}
-
 // Layers that the config counts and no tensor belongs to, where others have some.
 void check_missing_layers(CheckContext& context) {
-  const int64_t n = config_count(context.checkpoint.config(), {"num_hidden_layers"});
+  const int64_t n = model_int(context.checkpoint.config(), "num_hidden_layers").value_or(0);
   std::set<int64_t> found;
   for (const auto& [name, ref] : context.checkpoint.tensors())
     if (const auto place = place_of(name)) found.insert(place->first);
@@ -123,9 +113,10 @@ void check_experts(CheckContext& context) {
     blocks[name.substr(0, at + 8)][*position.expert].insert(
         name.substr(begin + 1, end - begin - 1));
   }
-  const int64_t declared =
-      config_count(context.checkpoint.config(),
-                   {"num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"});
+  int64_t declared = 0;
+  for (const char* name :
+       {"num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"})
+    if (declared == 0) declared = model_int(context.checkpoint.config(), name).value_or(0);
   for (const auto& [block, experts] : blocks) {
     // Without a count in the config, gaps may be what an expert-parallel slice leaves.
     const int64_t n = declared > 0 ? declared : experts.rbegin()->first + 1;

@@ -78,12 +78,12 @@ NonFinite count_non_finite(const TensorRef& tensor, int64_t begin, int64_t end) 
 void report_non_finite(CheckContext& context, const TensorRef& tensor, const NonFinite& found) {
   if (found.count == 0) return;
   const TensorInfo& info = *tensor.info;
-  Finding f;
-  f.id = "F4";
-  f.slug = "non-finite-weight";
-  f.severity = Severity::kError;
-  f.tensor = info.name;
-  f.file = tensor.file->path().filename().string();
+  Finding f = about_tensor(
+      tensor, "F4", "non-finite-weight", Severity::kError,
+      fmt::format("{}: {} of its {} numbers {} NaN or infinite, the first at element {}",
+                  quote_name(info.name), found.count, info.n_elements(),
+                  found.count == 1 ? "is" : "are", found.first),
+      "take the checkpoint from its source again");
   std::vector<int64_t> index;
   int64_t rest = found.first;
   for (size_t i = info.shape.size(); i-- > 0;) {
@@ -94,10 +94,6 @@ void report_non_finite(CheckContext& context, const TensorRef& tensor, const Non
   f.offset = info.begin + found.first * (dtype_bits(info.dtype) / 8);
   f.count = found.count;
   f.expected = "finite numbers";
-  f.message = fmt::format("{}: {} of its {} numbers {} NaN or infinite, the first at element {}",
-                          quote_name(info.name), found.count, info.n_elements(),
-                          found.count == 1 ? "is" : "are", found.first);
-  f.remedy = "take the checkpoint from its source again";
   context.findings.add(std::move(f), static_cast<double>(found.count));
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/view.h"
@@ -21,6 +22,9 @@ struct Tap {
   int64_t layer = -1;       // -1 outside the layers; "hidden" of layer i is dump tensor
                             // hidden.(i + 1), "embed" is hidden.0
   std::string_view module;  // checkpoint module for inputs and outputs of linears, else empty
+  // Which rows of the step these are, where they are some of them (an expert's); else empty. Valid
+  // during the visit only.
+  std::span<const int32_t> rows;
 };
 
 class Probe {
@@ -36,9 +40,9 @@ class Taps {
  public:
   explicit Taps(Probe* probe) : probe_(probe) {}
   void operator()(std::string_view name, int64_t layer, Mat<const float> values,
-                  std::string_view module = {}) const {
+                  std::string_view module = {}, std::span<const int32_t> rows = {}) const {
     if (probe_ != nullptr) [[unlikely]]
-      probe_->visit({name, layer, module}, values);
+      probe_->visit({name, layer, module, rows}, values);
   }
 
  private:

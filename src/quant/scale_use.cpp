@@ -1,0 +1,78 @@
+// Implements scale_use.h.
+#include "quant/scale_use.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "quant/e4m3.h"
+#include "quant/nvfp4.h"
+
+namespace sextant {
+namespace {
+
+constexpr uint8_t kLargestScale = 0x7E;
+constexpr uint8_t kSmallestNormal = 0x08;
+
+void count_block(const float* x, float g, float G, ScaleUse& use) {
+  std::array<uint8_t, kNvfp4Block / 2> codes;
+  uint8_t scale = 0;
+  nvfp4_quantize_block(Nvfp4Profile::kA, x, G, codes.data(), &scale);
+  ++use.n_blocks;
+  // Rounding moves a normal scale by at most a sixteenth, which takes no element to 6.5: only the
+  // largest and the subnormal ones can clip.
+  if (scale >= kSmallestNormal && scale != kLargestScale) return;
+  if (scale == 0) {
+    const auto n = std::count_if(x, x + kNvfp4Block, [](float v) { return v != 0.0F; });
+    use.n_underflowed += n;
+    use.n_zero_blocks += n > 0 ? 1 : 0;
+    return;
+  }
+  use.n_saturated_blocks += scale == kLargestScale ? 1 : 0;
+  use.n_subnormal_blocks += scale < kSmallestNormal ? 1 : 0;
+  const float limit = 6.5F * nvfp4_step(scale, {g, false});
+  use.n_clipped += std::count_if(x, x + kNvfp4Block, [&](float v) { return std::abs(v) > limit; });
+}
+
+}  // namespace
+
+void ScaleUse::add(const ScaleUse& other) {
+  n_elements += other.n_elements;
+  n_clipped += other.n_clipped;
+  n_underflowed += other.n_underflowed;
+  n_subnormal += other.n_subnormal;
+  n_blocks += other.n_blocks;
+  n_saturated_blocks += other.n_saturated_blocks;
+  n_zero_blocks += other.n_zero_blocks;
+  n_subnormal_blocks += other.n_subnormal_blocks;
+}
+
+ScaleUse nvfp4_scale_use(std::span<const float> row, float g) {
+  ScaleUse use;
+  const float G = 1.0F / g;
+  const auto n = static_cast<int64_t>(row.size());
+  use.n_elements = n;
+  int64_t i = 0;
+  for (; i + kNvfp4Block <= n; i += kNvfp4Block) count_block(row.data() + i, g, G, use);
+  if (i < n) {
+    std::array<float, kNvfp4Block> last{};
+    std::copy(row.begin() + i, row.end(), last.begin());
+    count_block(last.data(), g, G, use);
+  }
+  return use;
+}
+
+ScaleUse fp8_scale_use(std::span<const float> row, float g) {
+  ScaleUse use;
+  use.n_elements = static_cast<int64_t>(row.size());
+  for (const float x : row) {
+    const float t = std::abs(x / g);
+    const uint8_t code = e4m3_encode(t);
+    use.n_clipped += t > 464.0F ? 1 : 0;
+    use.n_underflowed += code == 0 && x != 0.0F ? 1 : 0;
+    use.n_subnormal += code > 0 && code < kSmallestNormal ? 1 : 0;
+  }
+  return use;
+}
+
+}  // namespace sextant

@@ -12,7 +12,6 @@
 #include "doctor/check_list.h"
 #include "doctor/report.h"
 #include "doctor/report_charts.h"
-#include "doctor/report_style.h"
 #include "doctor/report_svg.h"
 
 namespace sextant {
@@ -20,11 +19,6 @@ namespace {
 
 constexpr size_t kWorstTensors = 12;
 constexpr double kWorthALook = 0.25;  // of a check's threshold
-
-std::string term(std::string_view name, std::string_view value) {
-  if (value.empty()) return {};
-  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, html_escape(value));
-}
 
 std::string list_of(const std::vector<std::string>& items) {
   if (items.empty()) return {};
@@ -57,16 +51,17 @@ std::string verdict_section(const Diagnosis& diagnosis) {
       "<p class=\"verdict {}\"><strong>{}</strong> {}</p>\n<dl class=\"facts\">\n",
       html_escape(diagnosis.model), name, name, verdict_sentence(diagnosis));
   if (s.n_files > 0) {
-    out += term("Stored", fmt::format("{}, {}, {}", bytes_text(static_cast<double>(s.n_bytes)),
-                                      plural(s.n_files, "file"), plural(s.n_tensors, "tensor")));
+    out +=
+        html_term("Stored", fmt::format("{}, {}, {}", bytes_text(static_cast<double>(s.n_bytes)),
+                                        plural(s.n_files, "file"), plural(s.n_tensors, "tensor")));
     std::vector<std::string> linears;
     for (const auto& [scheme, n] : s.linears)
       linears.push_back(fmt::format("{} {}", count_text(n), scheme));
-    out += term("Linears", fmt::format("{}", fmt::join(linears, ", ")));
-    out += term("Bits per weight",
-                s.bits_per_weight > 0 ? fmt::format("{:.2f}", s.bits_per_weight) : "");
-    out += term("Quantized",
-                fmt::format("{:.3g} % of the parameters in matrices", 100 * s.quantized_share));
+    out += html_term("Linears", fmt::format("{}", fmt::join(linears, ", ")));
+    out += html_term("Bits per weight",
+                     s.bits_per_weight > 0 ? fmt::format("{:.2f}", s.bits_per_weight) : "");
+    out += html_term("Quantized", fmt::format("{:.3g} % of the parameters in matrices",
+                                              100 * s.quantized_share));
   }
   return out + "</dl>\n</header>\n";
 }
@@ -107,12 +102,14 @@ std::string finding_block(const Finding& f) {
       html_escape(f.message));
   if (!f.remedy.empty())
     out += fmt::format("<p class=\"remedy\">What to do: {}</p>\n", html_escape(f.remedy));
-  std::string facts = term("Tensor", f.tensor);
-  if (f.layer) facts += term("Layer", fmt::format("{}", *f.layer));
-  if (f.expert) facts += term("Expert", fmt::format("{}", *f.expert));
-  if (!f.index.empty()) facts += term("Index", fmt::format("{}", fmt::join(f.index, ", ")));
-  facts += term("Value", value_of(f)) + term("Expected", f.expected) + term("File", place_of(f));
-  if (check != nullptr) facts += term("Threshold", check->threshold) + term("Why", check->reason);
+  std::string facts = html_term("Tensor", f.tensor);
+  if (f.layer) facts += html_term("Layer", fmt::format("{}", *f.layer));
+  if (f.expert) facts += html_term("Expert", fmt::format("{}", *f.expert));
+  if (!f.index.empty()) facts += html_term("Index", fmt::format("{}", fmt::join(f.index, ", ")));
+  facts += html_term("Value", value_of(f)) + html_term("Expected", f.expected) +
+           html_term("File", place_of(f));
+  if (check != nullptr)
+    facts += html_term("Threshold", check->threshold) + html_term("Why", check->reason);
   if (!facts.empty()) out += fmt::format("<dl class=\"facts\">\n{}</dl>\n", facts);
   if (f.activation_only) out += "<p>It concerns activation scales alone.</p>\n";
   if (f.instances.size() > 1) out += fmt::format("<p>Worst first:</p>\n{}", list_of(f.instances));
@@ -277,15 +274,8 @@ std::string charts_section(const Diagnosis& diagnosis) {
 }  // namespace
 
 std::string html_report(const Diagnosis& diagnosis) {
-  std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\">\n<title>{}: {}</title>\n<style>\n",
-      html_escape(diagnosis.model), verdict_name(diagnosis.verdict));
-  out += kReportStyle;
-  out += "</style>\n</head>\n<body>\n<main>\n";
+  std::string out =
+      page_begin(fmt::format("{}: {}", diagnosis.model, verdict_name(diagnosis.verdict)));
   out += verdict_section(diagnosis) + reading_section(diagnosis) + findings_section(diagnosis);
   if (diagnosis.verdict != Verdict::kUnreadable)
     out += charts_section(diagnosis) + worst_table(diagnosis);
@@ -295,7 +285,7 @@ std::string html_report(const Diagnosis& diagnosis) {
   out += fmt::format("<footer><p>{} checked in {:.3g} s.</p></footer>\n",
                      bytes_text(static_cast<double>(diagnosis.summary.checked_bytes)),
                      diagnosis.summary.seconds);
-  return out + "</main>\n</body>\n</html>\n";
+  return out + std::string(kPageEnd);
 }
 
 }  // namespace sextant

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "doctor/report_style.h"
 #include "io/quote.h"
 
 namespace sextant {
@@ -53,6 +54,23 @@ std::string bytes_text(double n_bytes) {
   size_t unit = 0;
   for (; n_bytes >= 999.5 && unit + 1 < std::size(kUnits); ++unit) n_bytes /= 1000;
   return fmt::format("{:.3g} {}", n_bytes, kUnits[unit]);
+}
+
+std::string page_begin(std::string_view title) {
+  std::string out = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">\n<title>{}</title>\n<style>\n",
+      html_escape(title));
+  out += kReportStyle;
+  return out + "</style>\n</head>\n<body>\n<main>\n";
+}
+
+std::string html_term(std::string_view name, std::string_view value) {
+  if (value.empty()) return {};
+  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, html_escape(value));
 }
 
 std::string svg_begin(std::string_view id, double height, std::string_view title,

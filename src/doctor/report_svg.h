@@ -1,5 +1,5 @@
-// The pieces of the HTML report's charts: escaped text, numbers as people read them, SVG in user
-// units of a 640 wide canvas, which the page scales and colors.
+// The pieces of an HTML report and its charts: the page around it, escaped text, numbers as people
+// read them, SVG in user units of a 640 wide canvas, which the page scales and colors.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,12 @@ std::string percent_text(double share);  // "0", "0.3 ppm", "0.012 %", "12 %"
 std::string scale_text(double g);        // "2.51e-4"
 std::string count_text(int64_t n);       // "1,234,567"
 std::string bytes_text(double n_bytes);  // "512 B", "1.29 GB"
+
+// A page that needs no network and no script, up to <main>; title is escaped here.
+std::string page_begin(std::string_view title);
+inline constexpr std::string_view kPageEnd = "</main>\n</body>\n</html>\n";
+// A line of <dl class="facts">; nothing for an empty value, which is escaped here.
+std::string html_term(std::string_view name, std::string_view value);
 
 // Opens an <svg> with a title and a description for those who cannot see it; the text is escaped
 // here. What follows ends with "</svg></div>".

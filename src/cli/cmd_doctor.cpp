@@ -2,6 +2,7 @@
 // checks are in doctor/; here are options, what only floors above doctor/ know (binding, the
 // tokenizer's vocabulary), and the exit status.
 #include "cli/commands.h"
+#include "cli/load_model.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "cli/table.h"
@@ -155,21 +156,6 @@ Status check_ids(const std::vector<Allowance>& allowed) {
   return {};
 }
 
-// The page must not take the place of anything the model is read from, through links or not.
-Status check_page(const std::string& page, const Checkpoint& checkpoint) {
-  if (page.empty()) return {};
-  std::error_code error;
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint.root(), error))
-    files.push_back(entry.path());
-  for (const auto& shard : checkpoint.files()) files.push_back(shard->path());
-  for (const std::filesystem::path& file : files)
-    if (std::filesystem::equivalent(file, page, error))
-      return fail_at(at_file(page), Code::kUsage,
-                     "{} is a file of the model itself: give the report another name", page);
-  return {};
-}
-
 Result<Examined> examine(Context& context, const DoctorOptions& options) {
   SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
   SX_ASSIGN(const std::vector<Allowance> allowed, parse_allowances(context.common.allow));
@@ -180,13 +166,13 @@ Result<Examined> examine(Context& context, const DoctorOptions& options) {
   }
   // What can be refused is refused before minutes of reading.
   SX_TRY(check_ids(allowed));
-  SX_TRY(check_page(options.html, **checkpoint));
-  SX_TRY(check_page(context.common.output, **checkpoint));
+  SX_TRY(check_output_file(options.html, **checkpoint));
+  SX_TRY(check_output_file(context.common.output, **checkpoint));
   std::unique_ptr<Checkpoint> reference;
   if (!options.against.empty()) {
     SX_ASSIGN(const std::filesystem::path other, find_model(options.against));
     SX_ASSIGN(reference, Checkpoint::open(other));
-    SX_TRY(check_page(options.html, *reference));
+    SX_TRY(check_output_file(options.html, *reference));
   }
   Progress progress("checking");
   DiagnoseOptions wanted;

@@ -98,21 +98,9 @@ class RunCommand {
     take(sampling.repetition_penalty, options_.repetition_penalty, model.repetition_penalty);
   }
 
-  Result<std::optional<ChatPrompt>> template_of_model() {
-    if (options_.raw) return std::optional<ChatPrompt>{};
-    SX_ASSIGN(auto prompt, ChatPrompt::of_model(loaded_.root));
-    if (!prompt) {
-      if (!options_.system.empty())
-        return fail_at(at_file(loaded_.root.string()), Code::kUsage,
-                       "--system needs a chat template, and {} has none", loaded_.root.string());
-      note("the model has no chat template: the prompt is continued as it is (as with --raw)");
-    }
-    return prompt;
-  }
-
   Result<std::vector<int32_t>> prompt_ids() {
     if (!options_.ids_file.empty()) return read_ids(options_.ids_file);
-    SX_ASSIGN(const auto tokenizer, need_tokenizer(loaded_));
+    SX_TRY(need_tokenizer(loaded_));
     std::string text;
     if (options_.prompt) {
       text = *options_.prompt;
@@ -120,15 +108,7 @@ class RunCommand {
       SX_ASSIGN(text, read_text("-"));
       if (text.ends_with('\n')) text.pop_back();
     }
-    SX_ASSIGN(const auto chat_prompt, template_of_model());
-    if (!chat_prompt) return tokenizer->encode(text, {.add_special = true, .parse_special = true});
-    if (text.empty()) return fail(Code::kUsage, "the prompt is empty: expected a question or text");
-    Json messages = Json::array();
-    if (!options_.system.empty())
-      messages.push_back({{"role", "system"}, {"content", options_.system}});
-    messages.push_back({{"role", "user"}, {"content", text}});
-    SX_ASSIGN(const std::string rendered, chat_prompt->render_messages(messages, true));
-    return tokenizer->encode(rendered);
+    return encode_prompt(loaded_, text, options_.system, options_.raw);
   }
 
   Status warm_up(Generator& generator) {

@@ -203,8 +203,8 @@ Status Program::check_command(int argc, char** argv) const {
   const std::string word = argv[1];
   if (find(word) != nullptr) return {};
   // Names the command line keeps for later versions: not a slip of the user's.
-  static constexpr std::array<std::string_view, 7> kLater = {
-      "calibrate", "convert", "dequantise", "dequantize", "repair", "serve", "trace"};
+  static constexpr std::array<std::string_view, 6> kLater = {"calibrate",  "convert", "dequantise",
+                                                             "dequantize", "repair",  "serve"};
   if (std::find(kLater.begin(), kLater.end(), word) != kLater.end())
     return fail_at(at_field(word), Code::kUsage, "{} is not in this version; there are {}", word,
                    join(names(), ", "));

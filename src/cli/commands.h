@@ -11,6 +11,7 @@ void add_quantize(Program& program, Context& context);
 void add_doctor(Program& program, Context& context);
 void add_inspect(Program& program, Context& context);
 void add_explain(Program& program, Context& context);
+void add_trace(Program& program, Context& context);
 void add_compare(Program& program, Context& context);
 void add_eval(Program& program, Context& context);
 void add_tokenize(Program& program, Context& context);

@@ -102,6 +102,20 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed,
   return checkpoint;
 }
 
+Status check_output_file(const std::string& page, const Checkpoint& checkpoint) {
+  if (page.empty()) return {};
+  std::error_code error;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint.root(), error))
+    files.push_back(entry.path());
+  for (const auto& shard : checkpoint.files()) files.push_back(shard->path());
+  for (const std::filesystem::path& file : files)
+    if (std::filesystem::equivalent(file, page, error))
+      return fail_at(at_file(page), Code::kUsage,
+                     "{} is a file of the model itself: give the report another name", page);
+  return {};
+}
+
 Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed) {
   const int64_t start_us = now_us();
   LoadedModel loaded;

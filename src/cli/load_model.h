@@ -37,6 +37,9 @@ struct LoadedModel {
 // Opens a checkpoint; its errors, but for those allowed, refuse it (kModel) and are listed with -v.
 Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed,
                                                     std::vector<Allowance> allowed = {});
+// A file to be written must not take the place of anything the model is read from, through links or
+// not (kUsage). "" is no file.
+Status check_output_file(const std::string& page, const Checkpoint& checkpoint);
 Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed);
 // The tokenizer, or an error that says what is missing.
 Result<std::shared_ptr<const Tokenizer>> need_tokenizer(const LoadedModel& loaded);

@@ -62,6 +62,7 @@ void add_commands(Program& program, Context& context) {
   add_doctor(program, context);
   add_inspect(program, context);
   add_explain(program, context);
+  add_trace(program, context);
   add_compare(program, context);
   add_eval(program, context);
   add_tokenize(program, context);

@@ -28,6 +28,28 @@ Result<std::string> ChatPrompt::render_messages(const Json& messages,
   return render(Json{{"messages", messages}, {"add_generation_prompt", add_generation_prompt}});
 }
 
+Result<std::vector<int32_t>> encode_prompt(const LoadedModel& loaded, const std::string& text,
+                                           const std::string& system, bool raw) {
+  SX_ASSIGN(const auto tokenizer, need_tokenizer(loaded));
+  std::optional<ChatPrompt> prompt;
+  if (!raw) {
+    SX_ASSIGN(prompt, ChatPrompt::of_model(loaded.root));
+    if (!prompt) {
+      if (!system.empty())
+        return fail_at(at_file(loaded.root.string()), Code::kUsage,
+                       "--system needs a chat template, and {} has none", loaded.root.string());
+      note("the model has no chat template: the prompt is continued as it is (as with --raw)");
+    }
+  }
+  if (!prompt) return tokenizer->encode(text, {.add_special = true, .parse_special = true});
+  if (text.empty()) return fail(Code::kUsage, "the prompt is empty: expected a question or text");
+  Json messages = Json::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", text}});
+  SX_ASSIGN(const std::string rendered, prompt->render_messages(messages, true));
+  return tokenizer->encode(rendered);
+}
+
 Result<Json> chat_variables(const JsonValue& json, std::string_view name) {
   if (json.is_array()) return Json{{"messages", json.to_json()}, {"add_generation_prompt", true}};
   const JsonValue* messages = json.find("messages");

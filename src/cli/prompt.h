@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cli/load_model.h"
 #include "io/ordered_json.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -33,6 +34,11 @@ class ChatPrompt {
   std::shared_ptr<const ChatTemplate> template_;
   Json special_tokens_;
 };
+
+// The ids that a model is given for one message of a user, rendered with its chat template; the
+// text as it stands where it has none (said in a note) or with raw.
+Result<std::vector<int32_t>> encode_prompt(const LoadedModel& loaded, const std::string& text,
+                                           const std::string& system, bool raw);
 
 // Template variables from JSON: an array is the messages, an object has "messages" and whatever
 // else the template takes.

@@ -265,8 +265,7 @@ Result<DumpReport> compare_dump(const std::filesystem::path& model,
   SX_ASSIGN(const Dump dump, Dump::open(dump_dir, options.name));
   ModelOptions model_options = options.model;
   if (model_options.policies.empty()) {
-    SX_ASSIGN(std::string policy, dump.model_policy());
-    model_options.policies = {std::move(policy)};
+    SX_ASSIGN(model_options.policies, dump.model_policies());
   }
   SX_ASSIGN(const std::shared_ptr<const Model> loaded, Model::load(model, model_options, pool));
   DumpReport report;

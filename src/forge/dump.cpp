@@ -1,10 +1,12 @@
 // Implements dump.h.
 #include "forge/dump.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "io/json.h"
+#include "model/policy.h"
 
 namespace sextant {
 namespace {
@@ -52,16 +54,24 @@ Result<Dump> Dump::open(const std::filesystem::path& directory, std::string_view
   return dump;
 }
 
-Result<std::string> Dump::model_policy() const {
-  if (policy_ == "f32" || policy_ == "w4a16-f32" || policy_ == "w8a16-f32") return "f32";
+Result<std::vector<std::string>> Dump::model_policies() const {
+  if (policy_ == "f32" || policy_ == "w4a16-f32" || policy_ == "w8a16-f32")
+    return std::vector<std::string>{"f32"};
   if (policy_ == "w4a4")
     return fail_at({json_name_, {}, "policy", {}}, Code::kUnsupported,
                    "{}: policy w4a4 quantizes activations, which this version does not do; compare "
                    "a dump made under f32, w4a16-f32 or w8a16-f32",
                    json_name_);
+  std::vector<std::string> specs;
+  for (size_t begin = 0; begin < policy_.size();) {
+    const size_t end = std::min(policy_.find(' ', begin), policy_.size());
+    if (end > begin) specs.push_back(policy_.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (!specs.empty() && parse_policy(specs)) return specs;
   return fail_at({json_name_, {}, "policy", {}}, Code::kUnsupported,
-                 "{}: policy {} is not known; expected f32, w4a16-f32, w8a16-f32 or w4a4 (or say "
-                 "which one with --policy)",
+                 "{}: policy {} is not known; expected f32, w4a16-f32, w8a16-f32, w4a4 or values "
+                 "of --policy (or say which one with --policy)",
                  json_name_, policy_);
 }
 

@@ -19,8 +19,9 @@ class Dump {
   static Result<Dump> open(const std::filesystem::path& directory, std::string_view name);
 
   const std::string& policy() const { return policy_; }
-  // The --policy that this dump's policy stands for; kUnsupported for those of later versions.
-  Result<std::string> model_policy() const;
+  // The --policy values that this dump's policy stands for: a name of docs/dumps.md, or such values
+  // themselves, between spaces; kUnsupported for those of later versions.
+  Result<std::vector<std::string>> model_policies() const;
   // bounds[name], or that of the key before the first dot; an error where there is neither.
   Result<double> bound(std::string_view tensor) const;
 

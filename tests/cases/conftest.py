@@ -17,6 +17,7 @@ BIN = pathlib.Path(os.environ.get("SEXTANT_BIN", ROOT / "build/test/sextant")).r
 
 def pytest_addoption(parser):
     parser.addoption("--plants", type=int, default=300, help="how many faults to plant (default 300)")
+    parser.addoption("--trace-plants", type=int, default=200, help="how many faults to plant for trace (default 200)")
 
 
 class Program:
@@ -62,18 +63,23 @@ def sextant(tmp_path_factory):
 
 def pytest_terminal_summary(terminalreporter):
     """What became of the planted faults, by kind, over all tests (and all processes that ran them)."""
+    for name, title in (("plants", "planted faults"), ("traced plants", "planted faults, traced")):
+        summarize_plants(terminalreporter, name, title)
+
+
+def summarize_plants(terminalreporter, wanted, title):
     columns, total = [], {}
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", []):
-                if name == "plants" and getattr(report, "when", "") == "call":
+                if name == wanted and getattr(report, "when", "") == "call":
                     columns = value["columns"]
                     for kind, row in value["kinds"].items():
                         seen = total.setdefault(kind, [0] * len(columns))
                         total[kind] = [a + b for a, b in zip(seen, row)]
     if not total:
         return
-    terminalreporter.section("planted faults")
+    terminalreporter.section(title)
     total["all"] = [sum(column) for column in zip(*total.values())]
     terminalreporter.write_line(f"{'':24}" + "".join(f"{column:>15}" for column in columns))
     for kind, row in total.items():

@@ -21,7 +21,7 @@ def test_help_lists_what_there_is_and_nothing_else(sextant):
     text = sextant("--help").stdout
     for command in COMMANDS:
         assert re.search(rf"\n  {command}[ ,]", text)
-    for command in ["serve", "trace", "convert", "repair"]:
+    for command in ["serve", "convert", "repair"]:
         assert f"\n  {command} " not in text
     assert sextant("help").stdout == text == sextant("-h").stdout
     assert "Exit status" in text and "SEXTANT_HOME" in text
@@ -50,7 +50,7 @@ def test_unknown_command_names_what_exists(sextant, args):
         assert "did you mean run?" in text
 
 
-@pytest.mark.parametrize("command", ["serve", "trace", "repair"])
+@pytest.mark.parametrize("command", ["serve", "repair"])
 def test_a_command_of_a_later_version_is_not_called_unknown(sextant, command):
     text = sextant.fails(64, command, "x")
     assert f"{command} is not in this version" in text and "run, quantize, doctor, inspect" in text

@@ -167,17 +167,22 @@ void four_over_six_block(const float* x, float G, uint8_t* codes, uint8_t* scale
 }
 
 template <Nvfp4Profile kProfile>
+Plan plan_of(const float* x, float global) {
+  constexpr auto plan = kProfile == Nvfp4Profile::kA   ? plan_a
+                        : kProfile == Nvfp4Profile::kB ? plan_b
+                        : kProfile == Nvfp4Profile::kT ? plan_t
+                        : kProfile == Nvfp4Profile::kC ? plan_c
+                        : kProfile == Nvfp4Profile::kD ? plan_d
+                                                       : plan_e;
+  return plan(x, global);
+}
+
+template <Nvfp4Profile kProfile>
 void block(const float* x, float global, uint8_t* codes, uint8_t* scale) {
   if constexpr (kProfile == Nvfp4Profile::kFourOverSix) {
     four_over_six_block(x, global, codes, scale);
   } else {
-    constexpr auto plan_of = kProfile == Nvfp4Profile::kA   ? plan_a
-                             : kProfile == Nvfp4Profile::kB ? plan_b
-                             : kProfile == Nvfp4Profile::kT ? plan_t
-                             : kProfile == Nvfp4Profile::kC ? plan_c
-                             : kProfile == Nvfp4Profile::kD ? plan_d
-                                                            : plan_e;
-    const Plan plan = plan_of(x, global);
+    const Plan plan = plan_of<kProfile>(x, global);
     *scale = plan.scale;
     encode<kProfile>(x, plan.by, codes);
   }
@@ -235,6 +240,19 @@ Nvfp4Global nvfp4_global_scale(Nvfp4Profile profile, float amax) {
 void nvfp4_quantize_block(Nvfp4Profile profile, const float* x, float global, uint8_t* codes,
                           uint8_t* scale) {
   with_profile(profile, [&]<Nvfp4Profile kProfile>() { block<kProfile>(x, global, codes, scale); });
+}
+
+uint8_t nvfp4_block_scale(Nvfp4Profile profile, const float* x, float global) {
+  uint8_t scale = 0;
+  with_profile(profile, [&]<Nvfp4Profile kProfile>() {
+    if constexpr (kProfile == Nvfp4Profile::kFourOverSix) {
+      uint8_t codes[kNvfp4Block / 2];
+      four_over_six_block(x, global, codes, &scale);
+    } else {
+      scale = plan_of<kProfile>(x, global).scale;
+    }
+  });
+  return scale;
 }
 
 void nvfp4_quantize(Nvfp4Profile profile, Mat<const float> x, float global, Mat<uint8_t> codes,

@@ -54,6 +54,9 @@ float nvfp4_divisor(float amax);     // G
 void nvfp4_quantize_block(Nvfp4Profile profile, const float* x, float global, uint8_t* codes,
                           uint8_t* scale);
 
+// The scale byte of that alone, for those who count what a scale does to data.
+uint8_t nvfp4_block_scale(Nvfp4Profile profile, const float* x, float global);
+
 // A matrix [n, k], k a multiple of 16: codes [n, k / 2], scales [n, k / 16]. Rows are independent:
 // callers split rows over threads.
 void nvfp4_quantize(Nvfp4Profile profile, Mat<const float> x, float global, Mat<uint8_t> codes,

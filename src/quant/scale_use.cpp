@@ -15,9 +15,7 @@ constexpr uint8_t kLargestScale = 0x7E;
 constexpr uint8_t kSmallestNormal = 0x08;
 
 void count_block(const float* x, float g, float G, ScaleUse& use) {
-  std::array<uint8_t, kNvfp4Block / 2> codes;
-  uint8_t scale = 0;
-  nvfp4_quantize_block(Nvfp4Profile::kA, x, G, codes.data(), &scale);
+  const uint8_t scale = nvfp4_block_scale(Nvfp4Profile::kA, x, G);
   ++use.n_blocks;
   // Rounding moves a normal scale by at most a sixteenth, which takes no element to 6.5: only the
   // largest and the subnormal ones can clip.

@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "quant/nvfp4.h"
+
 namespace sextant {
 namespace {
 
@@ -66,6 +68,25 @@ TEST(ScaleUse, ARowThatEndsWithinABlock) {
   EXPECT_EQ(use.n_elements, 20);
   EXPECT_EQ(use.n_saturated_blocks, 1);
   EXPECT_EQ(use.n_clipped, 1);
+}
+
+TEST(ScaleUse, TheScaleByteIsThatOfTheQuantizer) {
+  uint32_t state = 1;
+  for (int i = 0; i < 7000; ++i) {
+    std::vector<float> x(16);
+    for (float& v : x) {
+      state = state * 1664525U + 1013904223U;
+      const auto exponent = static_cast<int>(state >> 27) - 24;  // 2^-24 to 2^7
+      v = std::ldexp(static_cast<float>(static_cast<int32_t>(state << 4)) * 0x1p-31F, exponent);
+    }
+    if (i % 50 == 0) x[2] = std::numeric_limits<float>::quiet_NaN();
+    const auto profile = static_cast<Nvfp4Profile>(i % kNvfp4Profiles);
+    const float global = nvfp4_takes_divisor(profile) ? 64.0F : kG;
+    uint8_t codes[8];
+    uint8_t scale = 0;
+    nvfp4_quantize_block(profile, x.data(), global, codes, &scale);
+    EXPECT_EQ(nvfp4_block_scale(profile, x.data(), global), scale) << i;
+  }
 }
 
 TEST(ScaleUse, Fp8CountsElements) {

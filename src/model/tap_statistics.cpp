@@ -17,6 +17,20 @@ using Words4 = int32_t __attribute__((vector_size(16)));
 constexpr int32_t kMagnitudeBits = 0x7FFFFFFF;
 constexpr int32_t kInfinityBits = 0x7F800000;
 
+Words4 larger(Words4 most, const float* x) {
+  Words4 bits;
+  std::memcpy(&bits, x, sizeof(bits));
+  bits &= kMagnitudeBits;
+  return bits > most ? bits : most;
+}
+
+Doubles2 squares(const float* x) {
+  Floats2 two;
+  std::memcpy(&two, x, sizeof(two));
+  const Doubles2 wide = __builtin_convertvector(two, Doubles2);
+  return wide * wide;
+}
+
 // A row that holds something that is not finite: element by element.
 RowStatistics measure_bad_row(std::span<const float> row) {
   RowStatistics out;
@@ -39,26 +53,26 @@ RowStatistics measure_bad_row(std::span<const float> row) {
 // maximum tells both amax and whether anything is wrong.
 RowStatistics measure_row(std::span<const float> row) {
   constexpr size_t kStep = 8;
-  Words4 largest[2] = {};
-  Doubles2 sums[4] = {};
+  // Named one by one: as arrays they would live in memory, and each step wait for the one before.
+  Words4 most_a = {};
+  Words4 most_b = {};
+  Doubles2 sum_a = {};
+  Doubles2 sum_b = {};
+  Doubles2 sum_c = {};
+  Doubles2 sum_d = {};
   size_t i = 0;
   for (; i + kStep <= row.size(); i += kStep) {
-    for (size_t v = 0; v < 2; ++v) {
-      Words4 bits;
-      std::memcpy(&bits, row.data() + i + 4 * v, sizeof(bits));
-      bits &= kMagnitudeBits;
-      largest[v] = bits > largest[v] ? bits : largest[v];
-    }
-    for (size_t v = 0; v < 4; ++v) {
-      Floats2 two;
-      std::memcpy(&two, row.data() + i + 2 * v, sizeof(two));
-      const Doubles2 wide = __builtin_convertvector(two, Doubles2);
-      sums[v] += wide * wide;
-    }
+    const float* x = row.data() + i;
+    most_a = larger(most_a, x);
+    most_b = larger(most_b, x + 4);
+    sum_a += squares(x);
+    sum_b += squares(x + 2);
+    sum_c += squares(x + 4);
+    sum_d += squares(x + 6);
   }
-  const Words4 most = largest[0] > largest[1] ? largest[0] : largest[1];
+  const Words4 most = most_a > most_b ? most_a : most_b;
   int32_t amax = std::max(std::max(most[0], most[1]), std::max(most[2], most[3]));
-  const Doubles2 pair = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  const Doubles2 pair = (sum_a + sum_b) + (sum_c + sum_d);
   double sum = pair[0] + pair[1];
   for (; i < row.size(); ++i) {
     amax = std::max(amax, std::bit_cast<int32_t>(row[i]) & kMagnitudeBits);

@@ -33,6 +33,9 @@ TEST(ScaleUse, ABlockWithinTheScaleIsWhole) {
 TEST(ScaleUse, SaturationAndClipping) {
   // At the calibrated amax the byte is 0x7E and nothing is clipped; up to 6.5/6 of it neither.
   EXPECT_EQ(nvfp4_scale_use(block(42.0F), kG).n_saturated_blocks, 1);
+  // 432, the tie between 416 and 448, goes to the even code 0x7E.
+  EXPECT_EQ(nvfp4_scale_use(block(40.5F), kG).n_saturated_blocks, 1);
+  EXPECT_EQ(nvfp4_scale_use(block(40.4F), kG).n_saturated_blocks, 0);
   EXPECT_EQ(nvfp4_scale_use(block(42.0F), kG).n_clipped, 0);
   EXPECT_EQ(nvfp4_scale_use(block(45.5F), kG).n_clipped, 0);  // 6.5 * 448 / 64 exactly
   EXPECT_EQ(nvfp4_scale_use(block(std::nextafter(45.5F, 100.0F)), kG).n_clipped, 1);

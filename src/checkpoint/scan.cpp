@@ -163,10 +163,11 @@ void report(const LinearRecord& record, const Hits& hits, HitKind kind, FindingS
 
 }  // namespace
 
-std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool) {
+std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool,
+                                 const std::function<bool(const LinearRecord&)>& skip) {
   std::vector<Piece> pieces;
   for (const auto& [module, record] : checkpoint.linears()) {
-    if (!record.scales) continue;
+    if (!record.scales || (skip && skip(record))) continue;
     const int64_t n = record.scales.info->n_elements();
     for (int64_t begin = 0; begin < n; begin += kChunkBytes)
       pieces.push_back({&record, begin, std::min(n, begin + kChunkBytes), {}});

@@ -38,6 +38,5 @@ WeightDifference weight_difference(const std::string& module, RowSpan here, RowS
 // and for 1.
 std::string ratio_name(double ratio, std::optional<float> g);
 
-void release_pages_of(const TensorRef& tensor);
 
 }  // namespace sextant

@@ -140,12 +140,9 @@ class PageRelease {
 
  private:
   void up_to(int64_t row_end) {
-    constexpr int64_t kPage = 4096;  // one page back: it was shared with the rows before
-    const LinearRecord& record = *bound_.record;
-    if (record.weight.converted != nullptr) return;
-    const int64_t base = record.weight.info->begin + bound_.row_begin * row_bytes(record);
-    record.weight.file->file().release(std::max(base, base + released_ * row_bytes(record) - kPage),
-                                       base + row_end * row_bytes(record));
+    const int64_t bytes = row_bytes(*bound_.record);
+    release_pages(bound_.record->weight, (bound_.row_begin + released_) * bytes,
+                  (bound_.row_begin + row_end) * bytes);
     released_ = row_end;
   }
   const BoundLinear& bound_;
@@ -223,11 +220,6 @@ std::vector<float> to_floats(const TensorRef& tensor) {
   std::vector<float> out(static_cast<size_t>(tensor.info->n_elements()));
   stored_values(tensor.info->dtype, tensor.bytes().data(), tensor.info->n_elements(), out.data());
   return out;
-}
-
-void release_pages(const TensorRef& tensor) {
-  if (tensor && tensor.converted == nullptr)
-    tensor.file->file().release(tensor.info->begin, tensor.info->end);
 }
 
 }  // namespace sextant

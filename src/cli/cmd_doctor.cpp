@@ -207,7 +207,7 @@ Result<Examined> examine(Context& context, const DoctorOptions& options) {
   add_binding(checkpoint, diagnosis);
   if (!options.write_lock)
     add_findings(diagnosis, check_lock(checkpoint, options.quick ? LockDepth::kFingerprint
-                                                                   : LockDepth::kEveryByte));
+                                                                 : LockDepth::kEveryByte));
   Examined out{std::move(diagnosis), {}, {}};
   if (reference != nullptr) {
     out.against = compare_with(checkpoint, *reference, *pool);

@@ -28,19 +28,21 @@ class Bind : public ::testing::Test {
  protected:
   Result<std::shared_ptr<const Model>> load(const std::string& golden,
                                             const std::function<void(EditedCheckpoint&)>& change,
+                                            const ModelOptions& options = {},
                                             std::vector<Allowance> allow = {}) {
     EditedCheckpoint edited(golden);
     change(edited);
     edited.write(dir_.path());
     SX_ASSIGN(auto checkpoint,
               Checkpoint::open(dir_.path(), {.limits = {}, .allow = std::move(allow)}));
-    return Model::load(std::move(checkpoint), {}, pool_);
+    return Model::load(std::move(checkpoint), options, pool_);
   }
 
   void expect_refused(const std::string& golden,
                       const std::function<void(EditedCheckpoint&)>& change, Code code,
-                      const ::testing::Matcher<std::string>& text) {
-    const auto model = load(golden, change);
+                      const ::testing::Matcher<std::string>& text,
+                      const ModelOptions& options = {}) {
+    const auto model = load(golden, change, options);
     ASSERT_FALSE(model.has_value());
     EXPECT_EQ(model.error().code, code) << model.error().text;
     EXPECT_THAT(model.error().text, text);
@@ -72,7 +74,7 @@ TEST_F(Bind, a_missing_norm_and_a_missing_bias) {
   };
   expect_refused("qwen2", drop, Code::kModel, HasSubstr("model.layers.0.self_attn.k_proj.bias"));
   // A bias that is not there counts as zero.
-  EXPECT_TRUE(load("qwen2", drop, {{"C15", "*.k_proj.bias"}}).has_value());
+  EXPECT_TRUE(load("qwen2", drop, {}, {{"C15", "*.k_proj.bias"}}).has_value());
 }
 
 TEST_F(Bind, a_missing_scale_is_named_as_such) {
@@ -111,7 +113,7 @@ TEST_F(Bind, a_tensor_that_nobody_takes) {
   };
   expect_refused("llama2", add, Code::kModel,
                  AllOf(HasSubstr("model.layers.0.mlp.router.weight"), HasSubstr("no place")));
-  const auto model = load("llama2", add, {{"C16", "*.router.weight"}});
+  const auto model = load("llama2", add, {}, {{"C16", "*.router.weight"}});
   ASSERT_TRUE(model.has_value()) << model.error().text;
   bool noted = false;
   for (const Finding& f : (*model)->findings())
@@ -148,7 +150,7 @@ TEST_F(Bind, tied_embeddings_and_a_stored_head) {
   };
   expect_refused("llama3", other, Code::kModel,
                  AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("lm_head.weight")));
-  EXPECT_TRUE(load("llama3", other, {{"C16", "lm_head.weight"}}).has_value());
+  EXPECT_TRUE(load("llama3", other, {}, {{"C16", "lm_head.weight"}}).has_value());
   // Untied, and no head.
   expect_refused(
       "llama3", [](auto& c) { c.config["tie_word_embeddings"] = false; }, Code::kModel,

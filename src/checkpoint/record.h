@@ -74,6 +74,7 @@ struct LinearRecord {
   std::optional<float> input_scale;  // activation multiplier (NVFP4: amax/2688; FP8: amax/448);
                                      // empty where there is none or it is unusable (a finding)
   TensorRef pre_quant_scale;         // AWQ: activations are multiplied by it before anything else
+  int64_t n_bytes = 0;               // of all its tensors, as the file has them
   std::string
       config_group;  // which rule of the quantization config named it, for reports; may be empty
 };

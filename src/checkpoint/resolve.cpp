@@ -244,16 +244,17 @@ bool takes(Dialect dialect, Part part, const ModuleTensors& module) {
   }
 }
 
-// The names of a linear's tensors. A scale too many could mean other numbers than those that are
-// computed, so it is an error; an activation scale too many is only ignored.
+// The names of a linear's tensors, and their bytes. A scale too many could mean other numbers than
+// those that are computed, so it is an error; an activation scale too many is only ignored.
 bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findings, Resolved& out,
-                std::vector<std::string>& names) {
+                std::vector<std::string>& names, int64_t& n_bytes) {
   for (size_t i = 0; i < kPartCount; ++i) {
     const TensorRef& ref = module.parts[i];
     const auto part = static_cast<Part>(i);
     if (!ref) continue;
     if (takes(dialect, part, module)) {
       names.push_back(ref.info->name);
+      n_bytes += ref.info->n_bytes();
     } else if (part == Part::kInputScale || part == Part::kInputGlobalScale) {
       note_harmless(ref, "is an activation scale that this kind of weight does not take", "C16",
                     "ignored-tensor", out, findings);
@@ -287,7 +288,7 @@ void resolve_module(const ModuleTensors& module, DialectContext& context, Resolv
     if (outcome == Outcome::kNotMine) continue;
     if (outcome == Outcome::kBroken) return;
     std::vector<std::string> names;
-    if (!take_parts(module, reader.dialect, context.findings, out, names)) return;
+    if (!take_parts(module, reader.dialect, context.findings, out, names, record.n_bytes)) return;
     used.insert(names.begin(), names.end());
     const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
     out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;

@@ -102,6 +102,8 @@ constexpr CheckInfo kChecks[] = {
     {"F5", "changed-since-lock", kE, "files changed since the lock", "size or hash differs",
      "this is not the checkpoint that was checked"},
     {"F6", "no-tensors", kE, "checkpoint without tensors", "any", "an empty export"},
+    {"F7", "verdict-since-lock", kN, "findings other than those of the lock", "any",
+     "another version found them, or the files changed"},
     {"P1", "pattern-matches-nothing", kW, "pattern that matches nothing", "any",
      "a layer that was meant to be excluded is not"},
     {"P2", "configs-differ", kW, "two configs that differ", "any", "engines read one or the other"},

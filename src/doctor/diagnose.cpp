@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "checkpoint/scan.h"
+#include "checkpoint/summary.h"
 #include "doctor/checks/checks.h"
 #include "doctor/checks/values.h"
 #include "io/mapped_file.h"
@@ -33,35 +34,20 @@ LinearSummary summarize_linear(const LinearRecord& record) {
   out.scheme = record.scheme;
   out.n = record.n;
   out.k = record.k;
-  // Names are not looked up again: a model of experts has hundreds of thousands.
-  for (const TensorRef* ref : {&record.weight, &record.scales, &record.pre_quant_scale})
-    if (*ref) out.n_bytes += ref->info->n_bytes();
-  out.n_bytes += static_cast<int64_t>(4 * (record.ranges.size() + (record.input_scale ? 1 : 0)));
   for (const ScaleRange& range : record.ranges) out.g = std::max(out.g.value_or(0), range.g);
   out.input_scale = record.input_scale;
   return out;
 }
 
-DiagnosisSummary summarize_checkpoint(const Checkpoint& checkpoint,
-                                      const std::vector<LinearSummary>& linears) {
+DiagnosisSummary summarize_checkpoint(const Checkpoint& checkpoint) {
+  const CheckpointSummary sums = summarize(checkpoint);
   DiagnosisSummary out;
   out.n_files = static_cast<int64_t>(checkpoint.files().size());
   out.n_tensors = static_cast<int64_t>(checkpoint.tensors().size());
-  for (const auto& [name, ref] : checkpoint.tensors()) out.n_bytes += ref.info->n_bytes();
-  double n_weights = 0;
-  double n_quantized = 0;
-  double bits = 0;
-  for (const LinearSummary& linear : linears) {
-    ++out.linears[std::string(scheme_name(linear.scheme))];
-    const double n = static_cast<double>(linear.n) * static_cast<double>(linear.k);
-    n_weights += n;
-    bits += 8 * static_cast<double>(linear.n_bytes);
-    if (is_quantized(linear.scheme)) n_quantized += n;
-  }
-  if (n_weights > 0) {
-    out.bits_per_weight = bits / n_weights;
-    out.quantized_share = n_quantized / n_weights;
-  }
+  out.n_bytes = sums.n_bytes;
+  for (const auto& [scheme, sum] : sums.schemes) out.linears[scheme] = sum.n_linears;
+  out.bits_per_weight = sums.bits_per_weight();
+  out.quantized_share = sums.quantized_share;
   return out;
 }
 
@@ -231,7 +217,7 @@ class KnownClean {
 std::vector<std::string> dialect_evidence(const Diagnosis& diagnosis) {
   std::vector<std::string> out;
   for (const auto& [scheme, n] : diagnosis.summary.linears)
-    out.push_back(fmt::format("{} linears stored as {}", n, scheme));
+    out.push_back(fmt::format("{} linear{} stored as {}", n, n == 1 ? "" : "s", scheme));
   return out;
 }
 
@@ -283,7 +269,7 @@ Diagnosis diagnose(const Checkpoint& checkpoint, const DiagnoseOptions& options,
   out.dialect = checkpoint.dialect();
   for (const auto& [module, record] : checkpoint.linears())
     out.linears.push_back(summarize_linear(record));
-  out.summary = summarize_checkpoint(checkpoint, out.linears);
+  out.summary = summarize_checkpoint(checkpoint);
   out.dialect_evidence = dialect_evidence(out);
   FindingSet findings(checkpoint.allowed());
   CheckContext context{checkpoint, out.linears, findings, out.skipped};

@@ -1,10 +1,11 @@
-// The pieces of the HTML report's charts: escaped text, numbers as people read them, SVG in user
+// The pieces of the HTML report: escaped text, numbers as people read them, and charts: SVG in user
 // units of a 640 wide canvas, which the page scales and colors.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sextant {
 
@@ -14,10 +15,14 @@ inline constexpr double kChartRight = 628;  // where the drawing ends
 // Text for HTML: &, <, > and quotes as entities, control and direction characters as quote.h shows
 // them.
 std::string html_escape(std::string_view text);
-std::string percent_text(double share);  // "0", "0.3 ppm", "0.012 %", "12 %"
-std::string scale_text(double g);        // "2.51e-4"
-std::string count_text(int64_t n);       // "1,234,567"
-std::string bytes_text(double n_bytes);  // "512 B", "1.29 GB"
+std::string html_term(std::string_view name,
+                      std::string_view value);                 // of a <dl>; empty without value
+std::string html_list(const std::vector<std::string>& items);  // <ul>; empty without items
+std::string plural_text(int64_t n, std::string_view one);      // "1 file", "2,000 files"
+std::string percent_text(double share);                        // "0", "0.3 ppm", "0.012 %", "12 %"
+std::string scale_text(double g);                              // "2.51e-4"
+std::string count_text(int64_t n);                             // "1,234,567"
+std::string bytes_text(double n_bytes);                        // "512 B", "1.29 GB"
 
 // Opens an <svg> with a title and a description for those who cannot see it; the text is escaped
 // here. What follows ends with "</svg></div>".

@@ -256,7 +256,7 @@ bool DumpReport::ok() const {
   return std::all_of(rows.begin(), rows.end(), [](const DumpRow& row) { return row.ok; });
 }
 
-Result<DumpReport> compare_dump(const std::filesystem::path& model,
+Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,
                                 const std::filesystem::path& dump_dir, const DumpOptions& options,
                                 ThreadPool& pool) {
   if (options.prefill_chunk < 0)
@@ -268,7 +268,8 @@ Result<DumpReport> compare_dump(const std::filesystem::path& model,
     SX_ASSIGN(std::string policy, dump.model_policy());
     model_options.policies = {std::move(policy)};
   }
-  SX_ASSIGN(const std::shared_ptr<const Model> loaded, Model::load(model, model_options, pool));
+  SX_ASSIGN(const std::shared_ptr<const Model> loaded,
+            Model::load(std::move(model), model_options, pool));
   DumpReport report;
   report.policy = dump.policy();
   report.applied = model_options.policies;

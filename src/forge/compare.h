@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ struct DumpReport {
 };
 
 // Errors for what cannot be compared at all; differences are rows that are not ok.
-Result<DumpReport> compare_dump(const std::filesystem::path& model,
+Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,
                                 const std::filesystem::path& dump, const DumpOptions& options,
                                 ThreadPool& pool);
 

@@ -22,9 +22,16 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::TempDir;
 
+Result<DumpReport> compare_path(const std::filesystem::path& model,
+                                const std::filesystem::path& dump, const DumpOptions& options,
+                                ThreadPool& pool) {
+  SX_ASSIGN(auto checkpoint, Checkpoint::open(model));
+  return compare_dump(std::move(checkpoint), dump, options, pool);
+}
+
 DumpReport compare(const std::string& directory, const DumpOptions& options) {
   ThreadPool pool(2);
-  const auto report = compare_dump(golden_dir(directory), golden_dir(directory), options, pool);
+  const auto report = compare_path(golden_dir(directory), golden_dir(directory), options, pool);
   EXPECT_TRUE(report.has_value()) << directory << ": " << report.error().text;
   return report ? *report : DumpReport{};
 }
@@ -91,7 +98,7 @@ TEST(CompareDumpErrors, dynamic_ntk_in_chunks_has_no_right_answer) {
   DumpOptions options;
   options.prefill_chunk = 20;
   const auto dir = golden_dir("llama-rope-dynamic");
-  const auto report = compare_dump(dir, dir, options, pool);
+  const auto report = compare_path(dir, dir, options, pool);
   ASSERT_FALSE(report.has_value());
   EXPECT_EQ(report.error().code, Code::kInput);
   EXPECT_THAT(report.error().text, HasSubstr("none of its tensors can be compared this way"));
@@ -104,7 +111,7 @@ TEST(CompareDumpErrors, a_changed_weight_is_over_the_bound) {
   bytes[2 * 160 * 5 + 1] ^= 0x40;  // one weight of row 5, far off
   c.write(dir.path());
   ThreadPool pool(2);
-  const auto report = compare_dump(dir.path(), golden_dir("llama2"), {}, pool);
+  const auto report = compare_path(dir.path(), golden_dir("llama2"), {}, pool);
   ASSERT_TRUE(report.has_value()) << report.error().text;
   EXPECT_FALSE(report->ok());
   for (const DumpRow& row : report->rows) {
@@ -122,7 +129,7 @@ TEST(CompareDumpErrors, what_does_not_fit) {
   ThreadPool pool(1);
   const auto error = [&](const std::filesystem::path& model, const std::filesystem::path& dump,
                          const DumpOptions& options) {
-    const auto report = compare_dump(model, dump, options, pool);
+    const auto report = compare_path(model, dump, options, pool);
     EXPECT_FALSE(report.has_value());
     return report ? Error{} : report.error();
   };

@@ -28,7 +28,7 @@ struct DumpOptions {
 struct DumpRow {
   std::string tensor;
   int64_t n_elements = 0;
-  double max_abs_diff = 0;  // greedy_ids: how many differ
+  double max_abs_diff = 0;  // ids (greedy_ids, router.i.ids): how many differ
   double bound = 0;
   double cosine = 1;
   double rms_ratio = 1;             // rms(ours) / rms(dump)

@@ -24,6 +24,8 @@ class Binder {
   // missing (they count as zero). Anything else that is missing has no value to stand for.
   explicit Binder(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
+  bool has_linear(const std::string& module) const { return checkpoint_.linear(module) != nullptr; }
+
   // One linear [n, k], with its bias [n] where the architecture has one. What is wrong is noted,
   // and an empty record comes back; finish() reports it.
   BoundLinear linear(const std::string& module, int64_t n, int64_t k, bool bias);

@@ -71,7 +71,7 @@ TEST_P(FastPath, under_a16) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, FastPath, ::testing::ValuesIn(testing::dense_directories()),
+INSTANTIATE_TEST_SUITE_P(Dense, FastPath, ::testing::ValuesIn(testing::model_directories()),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -12,7 +12,8 @@ void FirstBadTap::visit(const Tap& tap, Mat<const float> values) {
   for (int64_t row = 0; row < values.rows; ++row)
     for (int64_t col = 0; col < values.cols; ++col)
       if (!std::isfinite(values.at(row, col))) {
-        found_ = Found{std::string(tap.name), tap.layer, std::string(tap.module), row, col,
+        const int64_t step_row = tap.rows.empty() ? row : tap.rows[static_cast<size_t>(row)];
+        found_ = Found{std::string(tap.name), tap.layer, std::string(tap.module), step_row, col,
                        values.at(row, col)};
         return;
       }

@@ -22,7 +22,7 @@ def bf16(values):
 # inspect
 
 
-@pytest.mark.parametrize("name", ["llama3", "modelopt-qwen3-moe", *QUANTIZED])
+@pytest.mark.parametrize("name", ["llama3", "qwen3-moe", *QUANTIZED])
 def test_inspect(sextant, golden, name):
     done = sextant("inspect", golden / name)
     assert done.returncode == 0 and "dialect" in done.stdout and "bits each" in done.stdout

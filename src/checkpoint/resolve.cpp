@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/dialects/dialect.h"
+#include "checkpoint/dialects/expert_stack.h"
 #include "io/quote.h"
 
 namespace sextant {
@@ -44,12 +45,13 @@ using Modules = std::map<std::string, ModuleTensors, std::less<>>;
 
 bool has_weight(const ModuleTensors& m) { return m[Part::kWeight] || m[Part::kWeightPacked]; }
 
-Modules group_by_module(const TensorMap& tensors) {
+Modules group_by_module(const TensorMap& tensors, const ExpertStacks& stacks) {
   Modules modules;
   for (const auto& [name, ref] : tensors) {
     const auto [module, last] = split_name(name);
     const auto it = std::find(kPartNames.begin(), kPartNames.end(), last);
     if (it == kPartNames.end() || module.empty()) continue;
+    if (!stacks.empty() && stacks.contains(module)) continue;
     auto& entry = modules[std::string(module)];
     entry.module = module;
     entry.parts[static_cast<size_t>(it - kPartNames.begin())] = ref;
@@ -270,6 +272,28 @@ bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findin
   return true;
 }
 
+// Offers a module to the dialects; false unless one of them made a record of it.
+bool read_module(const ModuleTensors& module, bool column_major, DialectContext& context,
+                 Resolved& out, std::set<std::string, std::less<>>& used) {
+  for (const Reader& reader : kReaders) {
+    LinearRecord record;
+    record.module = module.module;
+    const Outcome outcome = reader.read(module, context, record);
+    if (outcome == Outcome::kNotMine) continue;
+    if (outcome == Outcome::kBroken) return false;
+    if (column_major && !finish_slice(record, context)) return false;
+    std::vector<std::string> names;
+    if (!take_parts(module, reader.dialect, context.findings, out, names)) return false;
+    used.insert(names.begin(), names.end());
+    const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
+    out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;
+    out.tensors_of[module.module] = std::move(names);
+    out.linears.emplace(module.module, std::move(record));
+    return true;
+  }
+  return false;
+}
+
 void resolve_module(const ModuleTensors& module, DialectContext& context, Resolved& out,
                     std::set<std::string, std::less<>>& used) {
   const TensorRef& weight =
@@ -278,22 +302,25 @@ void resolve_module(const ModuleTensors& module, DialectContext& context, Resolv
     report_orphans(module, context.findings);
     return;
   }
-  // Norms, convolutions and fused experts are no linears; whoever needs them reads the tensors.
-  if (weight.info->shape.size() != 2) return;
-  for (const Reader& reader : kReaders) {
-    LinearRecord record;
-    record.module = module.module;
-    const Outcome outcome = reader.read(module, context, record);
-    if (outcome == Outcome::kNotMine) continue;
-    if (outcome == Outcome::kBroken) return;
-    std::vector<std::string> names;
-    if (!take_parts(module, reader.dialect, context.findings, out, names)) return;
-    used.insert(names.begin(), names.end());
-    const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
-    out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;
-    out.tensors_of[module.module] = std::move(names);
-    out.linears.emplace(module.module, std::move(record));
+  // Norms and convolutions are no linears; whoever needs them reads the tensors.
+  if (weight.info->shape.size() == 2) read_module(module, false, context, out, used);
+}
+
+void resolve_stack(const ExpertStack& stack, const ExpertStacks& all, DialectContext& context,
+                   Resolved& out, std::set<std::string, std::less<>>& used) {
+  if (!has_weight(stack.tensors)) {
+    report_orphans(stack.tensors, context.findings);
     return;
+  }
+  const auto slices = slice_stack(stack, all, context);
+  if (!slices) return;
+  for (const ModuleTensors& module : slices->experts) {
+    if (!read_module(module, slices->column_major, context, out, used)) continue;
+    const std::vector<std::string>& names = out.tensors_of[module.module];
+    std::vector<TensorRef>& parts = out.slices_of[module.module];
+    for (const TensorRef& ref : module.parts)
+      if (ref && std::find(names.begin(), names.end(), ref.info->name) != names.end())
+        parts.push_back(ref);
   }
 }
 
@@ -326,8 +353,10 @@ Resolved resolve_tensors(const TensorMap& tensors, const QuantConfig& quant,
   Resolved out;
   DialectContext context{quant, config, findings, out.owned};
   std::set<std::string, std::less<>> used;
-  for (const auto& [name, module] : group_by_module(tensors))
+  const ExpertStacks stacks = collect_stacks(tensors);
+  for (const auto& [name, module] : group_by_module(tensors, stacks))
     resolve_module(module, context, out, used);
+  for (const auto& [name, stack] : stacks) resolve_stack(stack, stacks, context, out, used);
   collect_kv_scales(tensors, context, out);
   collect_harmless(tensors, config, used, out, findings);
   share_k_as_v(config, tensors, out);

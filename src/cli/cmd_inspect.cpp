@@ -29,6 +29,12 @@ int64_t bytes_of(const TensorRef& tensor) { return tensor ? tensor.info->n_bytes
 // Bytes of a linear with its scales, as the file has them.
 int64_t bytes_of(const Checkpoint& checkpoint, const LinearRecord& linear) {
   int64_t bytes = 0;
+  if (linear.weight.expert >= 0) {
+    // What all experts share counts with none of them.
+    for (const TensorRef& slice : checkpoint.slices_of(linear))
+      bytes += slice.expert >= 0 ? bytes_of(slice) : 0;
+    return bytes;
+  }
   for (const std::string& name : checkpoint.tensors_of(linear))
     bytes += bytes_of(checkpoint.tensor(name));
   return bytes;

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/resolve.h"
@@ -19,6 +21,8 @@ struct DialectContext {
   const JsonValue* config;
   FindingSet& findings;
   std::vector<std::unique_ptr<OwnedTensor>>& owned;
+  // Bad values that a finding names already: experts of a stack may share one scale.
+  std::set<std::pair<const TensorInfo*, size_t>> reported = {};
 };
 
 Outcome read_modelopt_linear(const ModuleTensors& tensors, DialectContext& context,
@@ -39,6 +43,7 @@ Finding finding_at(std::string id, std::string slug, Severity severity, const Te
 Finding missing_tensor(std::string slug, const ModuleTensors& tensors, Part part,
                        std::string_view why);
 
+std::string tensor_text(const TensorRef& ref);   // quoted name, with the expert of a slice
 std::string value_text(float value);             // "nan", "inf", nine digits
 std::string shape_text(const TensorInfo& info);  // "F8_E4M3 [4, 2]"
 bool is_codes_dtype(DType dtype);                // U8, I8, F4: two codes a byte

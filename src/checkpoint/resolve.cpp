@@ -312,9 +312,22 @@ void resolve_stack(const ExpertStack& stack, const ExpertStacks& all, DialectCon
     report_orphans(stack.tensors, context.findings);
     return;
   }
-  const auto slices = slice_stack(stack, all, context);
+  // A record costs far more memory than the few bytes that a crafted stack needs for an expert.
+  constexpr int64_t kMaxStackedExperts = int64_t{1} << 18;
+  const auto so_far = static_cast<int64_t>(out.slices_of.size());
+  const auto slices = slice_stack(stack, all, kMaxStackedExperts - so_far, context);
   if (!slices) return;
   for (const ModuleTensors& module : slices->experts) {
+    if (out.linears.contains(module.module)) {
+      const TensorRef& weight =
+          module[Part::kWeight] ? module[Part::kWeight] : module[Part::kWeightPacked];
+      context.findings.add(
+          finding_at("C15", "duplicate-tensor", Severity::kError, weight,
+                     fmt::format("{} is stored by itself as well, as {}", tensor_text(weight),
+                                 quote_name(module.module)),
+                     "remove the copy that does not belong, or fetch the checkpoint again"));
+      continue;
+    }
     if (!read_module(module, slices->column_major, context, out, used)) continue;
     const std::vector<std::string>& names = out.tensors_of[module.module];
     std::vector<TensorRef>& parts = out.slices_of[module.module];

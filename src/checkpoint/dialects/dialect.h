@@ -55,6 +55,9 @@ std::optional<std::pair<int64_t, int64_t>> codes_shape(const TensorInfo& info);
 bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
                        const TensorRef& scales, DialectContext& context, LinearRecord& record);
 
+// The columns a block scale of NVFP4 covers by the config; 0 where it does not say.
+int64_t declared_group_size(const std::string& module, const QuantConfig& quant);
+
 // One scalar, or one a part of a fused linear, as float32: F32, or BF16 or F16 with a warning.
 // Empty after a finding.
 std::vector<float> read_scalars(const TensorRef& ref, DialectContext& context);

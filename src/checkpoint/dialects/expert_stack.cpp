@@ -14,7 +14,6 @@
 namespace sextant {
 namespace {
 
-constexpr int64_t kMaxExperts = 65'536;
 constexpr std::string_view kExperts = "experts.";
 
 // Projections that stacks exist of, with their partner in the other direction.
@@ -89,11 +88,12 @@ std::optional<StoredMatrix> stored_matrix(const TensorInfo& info) {
 enum class Lie : uint8_t { kRows, kColumns, kUnknown, kNeither };
 
 // By the block scales of 4-bit codes, which follow the rows.
-Lie lie_by_scales(const StoredMatrix& m, const TensorInfo& weight, const TensorInfo& scales) {
+Lie lie_by_scales(const StoredMatrix& m, const TensorInfo& weight, const TensorInfo& scales,
+                  int64_t group) {
   if (scales.shape.size() != 3) return Lie::kNeither;
   const auto covers = [&](int64_t n_scales, int64_t extent) {
     const auto k = checked_mul(extent, m.packing);
-    return k && (n_scales == ceil_div(*k, 16) || n_scales == ceil_div(*k, 32));
+    return k && n_scales == ceil_div(*k, group);
   };
   if (scales.shape[1] == m.first && covers(scales.shape[2], m.second)) return Lie::kRows;
   const bool blocks = weight.shape.size() == 4 || weight.dtype == DType::kF4;
@@ -156,9 +156,11 @@ std::optional<bool> codes_lie_in_columns(const ExpertStack& stack, const StoredM
                 "4-bit codes mean nothing without their block scales", context);
     return std::nullopt;
   }
-  const Lie lie = lie_by_scales(m, *weight.info, *scales.info);
   const int64_t n_experts = weight.info->shape[0];
   const bool powers = scales.info->dtype == DType::kU8 || scales.info->dtype == DType::kF8E8M0;
+  const bool of_32 = declared_group_size(stack.tensors.module, context.quant) == 32;
+  Lie lie = lie_by_scales(m, *weight.info, *scales.info, powers ? 32 : 16);
+  if (lie == Lie::kNeither && of_32) lie = lie_by_scales(m, *weight.info, *scales.info, 32);
   if (lie == Lie::kRows || lie == Lie::kColumns) {
     if (scales.info->shape[0] == n_experts) {
       if (!powers && !stack.tensors[Part::kWeightScale2] &&
@@ -307,15 +309,15 @@ ExpertStacks collect_stacks(const TensorMap& tensors) {
 }
 
 std::optional<StackSlices> slice_stack(const ExpertStack& stack, const ExpertStacks& all,
-                                       DialectContext& context) {
+                                       int64_t most, DialectContext& context) {
   const TensorRef& weight = weight_of(stack);
   const TensorInfo& info = *weight.info;
   const auto m = stored_matrix(info);
   const int64_t n_experts = info.shape.empty() ? 0 : info.shape[0];
-  if (!m || info.n_elements() == 0 || n_experts > kMaxExperts) {
-    add_stack_error(weight, "C15", "empty-weight", 0,
+  if (!m || info.n_elements() == 0 || n_experts > most) {
+    add_stack_error(weight, "C15", "unsupported-weight", 0,
                     fmt::format("{}: expected a matrix for each of at most {} experts, found {}",
-                                tensor_text(weight), kMaxExperts, shape_text(info)),
+                                tensor_text(weight), most, shape_text(info)),
                     "[experts, rows, columns]", context);
     return std::nullopt;
   }

@@ -31,17 +31,17 @@ std::optional<StackPart> stack_part(std::string_view name);
 // All stacks: at least one of their tensors has three dimensions or more.
 ExpertStacks collect_stacks(const TensorMap& tensors);
 
-// The experts of a stack one by one; nothing after a finding, or where it is not clear which way
-// the matrices lie. Of one that keeps its columns first, matrices are given with the shapes they
-// have in row order, and finish_slice gives the record its stored shapes back.
+// The experts of a stack one by one, at most `most`; nothing after a finding, or where it is not
+// clear which way the matrices lie. Of one that keeps its columns first, matrices are given with
+// the shapes they have in row order, and finish_slice gives the record its stored shapes back.
 struct StackSlices {
   std::vector<ModuleTensors> experts;
   bool column_major = false;
 };
 std::optional<StackSlices> slice_stack(const ExpertStack& stack, const ExpertStacks& all,
-                                       DialectContext& context);
-// Of a column-major record that a reader made, with the tensors it owns from `first_owned` on;
-// false after a finding.
+                                       int64_t most, DialectContext& context);
+// Marks a record that a reader made of such an expert; false after a finding, where its parts were
+// brought into another form.
 bool finish_slice(LinearRecord& record, DialectContext& context);
 
 // The name that configs have for the linear of a slice: that of its stack.

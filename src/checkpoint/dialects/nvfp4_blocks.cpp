@@ -88,6 +88,8 @@ TensorRef split_groups_of_32(const TensorRef& scales, int64_t n, int64_t k,
                    context);
 }
 
+}  // namespace
+
 int64_t declared_group_size(const std::string& module, const QuantConfig& quant) {
   const auto it = quant.layers.find(module);
   if (it != quant.layers.end() && it->second.group_size != 0) return it->second.group_size;
@@ -97,8 +99,6 @@ int64_t declared_group_size(const std::string& module, const QuantConfig& quant)
     if (group.declared.scheme == Scheme::kNvfp4) size = std::max(size, group.declared.group_size);
   return size;
 }
-
-}  // namespace
 
 bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
                        const TensorRef& scales, DialectContext& context, LinearRecord& record) {

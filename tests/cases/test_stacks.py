@@ -31,8 +31,8 @@ def gpt_oss(rng):
     for projection, (n, k) in SHAPES.items():
         made = [arithmetic.mxfp4(w) for w in weights(rng, projection)]
         name = EXPERTS + projection
-        tensors[name + "_blocks"] = array(stack([codes for codes, _ in made]).reshape(N_EXPERTS, n, k // 32, 16))
-        tensors[name + "_scales"] = array(stack([scales for _, scales in made]))
+        tensors[name + "_blocks"] = array(stack([codes for codes, _ in made]).reshape(N_EXPERTS, n, k // 32, 16), "U8")
+        tensors[name + "_scales"] = array(stack([scales for _, scales in made]), "U8")
         tensors[name + "_bias"] = array(np.zeros((N_EXPERTS, n)), "BF16")
         values[projection] = [arithmetic.e2m1_decode(arithmetic.unpack(c)) * arithmetic.spread(2.0 ** (s.astype(float) - 127), 32)
                               for c, s in made]
@@ -44,10 +44,9 @@ def modelopt(rng, place, separator="_"):
     for projection in SHAPES:
         made = [arithmetic.nvfp4_d(w) for w in weights(rng, projection)]
         name = EXPERTS + projection
-        codes = array(place([codes for codes, _, _ in made]))
+        codes = array(place([codes for codes, _, _ in made]), "U8")
         tensors[name + (".weight" if separator == "." else "")] = codes
-        dtype, shape, raw = array(place([scales for _, scales, _ in made]))
-        tensors[f"{name}{separator}weight_scale"] = "F8_E4M3", shape, raw
+        tensors[f"{name}{separator}weight_scale"] = array(place([scales for _, scales, _ in made]), "F8_E4M3")
         tensors[f"{name}{separator}weight_scale_2"] = f32([float(g) for _, _, g in made], [N_EXPERTS])
         tensors[f"{name}{separator}input_scale"] = f32([2.0 ** -9] * N_EXPERTS, [N_EXPERTS])
         values[projection] = [arithmetic.nvfp4_values(*part) for part in made]
@@ -59,9 +58,8 @@ def compressed_tensors(rng):
     for projection in SHAPES:
         made = [arithmetic.nvfp4_c(w) for w in weights(rng, projection)]
         name = EXPERTS + projection
-        tensors[name + "_weight_packed"] = array(stack([codes for codes, _, _ in made]))
-        _, shape, raw = array(stack([scales for _, scales, _ in made]))
-        tensors[name + "_weight_scale"] = "F8_E4M3", shape, raw
+        tensors[name + "_weight_packed"] = array(stack([codes for codes, _, _ in made]), "U8")
+        tensors[name + "_weight_scale"] = array(stack([scales for _, scales, _ in made]), "F8_E4M3")
         tensors[name + "_weight_global_scale"] = f32([float(G) for _, _, G in made], [N_EXPERTS, 1])
         tensors[name + "_input_global_scale"] = f32([2.0 ** 9] * N_EXPERTS, [N_EXPERTS, 1])
         values[projection] = [arithmetic.nvfp4_values_ct(*part) for part in made]
@@ -193,7 +191,7 @@ def test_zero_rows_of_one_expert_are_counted(sextant, tmp_path):
     name = EXPERTS + "down_proj"
     codes = np.frombuffer(tensors[name][2], np.uint8).reshape(tensors[name][1]).copy()
     codes[1, :, 3] = 0
-    tensors[name] = array(codes)
+    tensors[name] = array(codes, "U8")
     path = write(tmp_path / "m", tensors, config)
     sextant.doctor(path).holds(warning("C5", "zero-blocks", tensor=name, layer=5, expert=1, index=[3]))
 

@@ -89,9 +89,24 @@ std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
                                  const std::vector<LinearSummary>& linears,
                                  std::vector<std::string>& skipped) {
   std::vector<PassPiece> pieces;
+  const auto add_numbers = [&](const TensorRef& ref) {
+    const int64_t size = dtype_bits(ref.info->dtype) / 8;
+    const int64_t n = ref.info->n_elements();
+    for (int64_t at = 0; at < n; at += kPieceBytes / size) {
+      const int64_t end = std::min(n, at + kPieceBytes / size);
+      pieces.push_back({-1, ref, at, end, (end - at) * size});
+    }
+  };
+  std::set<std::string_view> stacks;  // of plain or FP8 weights, judged an expert at a time
   for (size_t i = 0; i < linears.size(); ++i) {
-    if (!has_codes(linears[i].scheme)) continue;
+    if (!has_codes(linears[i].scheme) && !linears[i].expert) continue;
     const LinearRecord& record = *checkpoint.linear(linears[i].module);
+    if (!has_codes(record.scheme)) {
+      if (record.weight.expert < 0) continue;
+      stacks.insert(record.weight.info->name);
+      add_numbers(record.weight);
+      continue;
+    }
     const int64_t row_bytes = std::max<int64_t>(1, record.k / 2 + (record.k + 15) / 16);
     const int64_t rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
     for (int64_t row = 0; row < record.n; row += rows) {
@@ -104,23 +119,18 @@ std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
   int64_t unjudged_bytes = 0;
   std::string example;
   for (const auto& [name, ref] : checkpoint.tensors()) {
-    if (judged.contains(name)) continue;
+    if (judged.contains(name) || stacks.contains(name)) continue;
     if (!holds_floats(ref.info->dtype)) {
       if (n_unjudged++ == 0) example = name;
       unjudged_bytes += ref.info->n_bytes();
       continue;
     }
-    const int64_t size = dtype_bits(ref.info->dtype) / 8;
-    const int64_t n = ref.info->n_elements();
-    for (int64_t at = 0; at < n; at += kPieceBytes / size) {
-      const int64_t end = std::min(n, at + kPieceBytes / size);
-      pieces.push_back({-1, ref, at, end, (end - at) * size});
-    }
+    add_numbers(ref);
   }
   if (n_unjudged > 0)
     skipped.push_back(fmt::format(
-        "{} tensors ({} bytes) that are no linear and hold no floating-point numbers, such as "
-        "stacks of experts' codes and their scales; the first is {}",
+        "{} tensors ({} bytes) that are no linear and hold no floating-point numbers; the first is "
+        "{}",
         n_unjudged, unjudged_bytes, quote_name(example)));
   return pieces;
 }
@@ -166,6 +176,10 @@ class BytePass {
         *context_.checkpoint.linear(linears_[static_cast<size_t>(piece.linear)].module);
     result.statistics = code_statistics(record, piece.begin, piece.end);
     for (const TensorRef* part : {&record.weight, &record.scales}) {
+      if (record.column_major) {
+        release_pages(*part);
+        continue;
+      }
       const int64_t row_bytes = part->info->n_bytes() / std::max<int64_t>(1, record.n);
       release_pages(*part, piece.begin * row_bytes, piece.end * row_bytes);
     }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "checkpoint/row_order.h"
 #include "quant/count_codes.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
@@ -123,6 +124,13 @@ CodeStatistics code_statistics(const LinearRecord& linear, int64_t row_begin, in
   SX_CHECK(linear.scheme == Scheme::kNvfp4 || linear.scheme == Scheme::kMxfp4);
   SX_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= linear.n);
   CodeStatistics out;
+  if (linear.column_major) {
+    const RowOrdered rows(linear, row_begin, row_end);
+    out = code_statistics(rows.record(), 0, row_end - row_begin);
+    if (out.first_zero_row >= 0) out.first_zero_row += row_begin;
+    if (out.first_lost_row >= 0) out.first_lost_row += row_begin;
+    return out;
+  }
   count_rows(linear, row_begin, row_end, out);
   const int64_t columns = linear.scales.info->shape[1];
   const auto* scales = reinterpret_cast<const uint8_t*>(linear.scales.bytes().data());

@@ -149,7 +149,7 @@ bool is_close(double ratio, double expected) {
 
 }  // namespace
 
-WeightRows::WeightRows(const LinearRecord& record) : record_(record) {
+WeightRows::WeightRows(const LinearRecord& record) : rows_(record), record_(rows_.record()) {
   if (!record.pre_quant_scale) return;
   columns_.resize(static_cast<size_t>(record.k));
   SX_CHECK(record.pre_quant_scale.info->n_elements() == record.k, "{} columns", record.k);

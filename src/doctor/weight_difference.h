@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/record.h"
+#include "checkpoint/row_order.h"
 #include "doctor/against.h"
 
 namespace sextant {
@@ -20,6 +21,7 @@ class WeightRows {
   void read(int64_t row, std::vector<float>& scratch, float* out) const;
 
  private:
+  RowOrdered rows_;
   const LinearRecord& record_;
   std::vector<float> columns_;  // pre_quant_scale, empty where there is none
 };

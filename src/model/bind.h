@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -69,6 +70,7 @@ class Binder {
 
   const Checkpoint& checkpoint_;
   std::set<std::string, std::less<>> consumed_;
+  std::map<std::string, std::set<int64_t>> consumed_experts_;  // of stacks, by tensor
   std::vector<std::string> modules_;
   std::vector<std::string> missing_;                        // names
   std::vector<std::pair<std::string, std::string>> wrong_;  // names, sentences

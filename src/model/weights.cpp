@@ -62,6 +62,7 @@ const ScaleRange& range_of(const LinearRecord& record, int64_t row) {
 
 // scratch [ceil(k / block_k)].
 void dequantize_row(const LinearRecord& record, int64_t row, std::span<float> scratch, float* out) {
+  SX_CHECK(!record.column_major, "{} has its columns first", record.module);
   const std::byte* stored = record.weight.bytes().data() + row * row_bytes(record);
   const auto* codes = reinterpret_cast<const uint8_t*>(stored);
   const int64_t k = record.k;
@@ -161,6 +162,10 @@ Status check_layout(const BoundLinear& bound) {
                    bound.module);
   }
   where.tensor = record.weight.info->name;
+  if (record.column_major)
+    return fail_at(where, Code::kUnsupported,
+                   "{} is stored with its columns first, which is checked but not run",
+                   bound.module);
   if (has_scales(record.scheme) && bound.row_begin % record.block_n != 0)
     return fail_at(where, Code::kUnsupported,
                    "{} begins at row {} of {}, which cuts a block of {} rows that share a scale",

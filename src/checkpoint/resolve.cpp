@@ -45,17 +45,21 @@ using Modules = std::map<std::string, ModuleTensors, std::less<>>;
 
 bool has_weight(const ModuleTensors& m) { return m[Part::kWeight] || m[Part::kWeightPacked]; }
 
-Modules group_by_module(const TensorMap& tensors, const ExpertStacks& stacks) {
+// Experts in stacks go to `stacks`; most checkpoints have none, and are not gone through for them.
+Modules group_by_module(const TensorMap& tensors, ExpertStacks& stacks) {
   Modules modules;
+  bool has_stacks = false;
   for (const auto& [name, ref] : tensors) {
+    has_stacks = has_stacks || (ref.info->shape.size() >= 3 && stack_part(name));
     const auto [module, last] = split_name(name);
     const auto it = std::find(kPartNames.begin(), kPartNames.end(), last);
     if (it == kPartNames.end() || module.empty()) continue;
-    if (!stacks.empty() && stacks.contains(module)) continue;
     auto& entry = modules[std::string(module)];
     entry.module = module;
     entry.parts[static_cast<size_t>(it - kPartNames.begin())] = ref;
   }
+  if (has_stacks) stacks = collect_stacks(tensors);
+  for (const auto& [module, stack] : stacks) modules.erase(module);
   // Scales under the other name of an expert's linear join the module that has the weight.
   for (auto& [name, entry] : modules) {
     if (has_weight(entry)) continue;
@@ -371,7 +375,7 @@ Resolved resolve_tensors(const TensorMap& tensors, const QuantConfig& quant,
   Resolved out;
   DialectContext context{quant, config, findings, out.owned};
   std::set<std::string, std::less<>> used;
-  const ExpertStacks stacks = collect_stacks(tensors);
+  ExpertStacks stacks;
   for (const auto& [name, module] : group_by_module(tensors, stacks))
     resolve_module(module, context, out, used);
   for (const auto& [name, stack] : stacks) resolve_stack(stack, stacks, context, out, used);

@@ -61,3 +61,21 @@ function(sx_fuzz name)
   file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${name}_work)
   set_tests_properties(${name} PROPERTIES LABELS fuzz)
 endfunction()
+
+# sx_weak_symbols_test(library files...): the per-ISA files of a library define no weak symbol, which the linker could give to everyone.
+# Sanitizers add weak symbols of their own.
+function(sx_weak_symbols_test library)
+  if(NOT SX_TESTS OR SX_SANITIZE OR NOT ARGN)
+    return()
+  endif()
+  set(files ${ARGN})
+  list(TRANSFORM files REPLACE "^cpu/" "")
+  list(JOIN files "," files)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  string(REPLACE "sx_" "" name ${library})
+  add_test(NAME ${name}_weak_symbols
+           COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_weak_symbols.py --nm ${CMAKE_NM} --files ${files}
+                   $<TARGET_OBJECTS:${library}>
+           COMMAND_EXPAND_LISTS)
+  set_tests_properties(${name}_weak_symbols PROPERTIES LABELS unit)
+endfunction()

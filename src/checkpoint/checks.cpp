@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "checkpoint/dialects/dialect.h"
+#include "checkpoint/dialects/expert_stack.h"
 #include "io/quote.h"
 
 namespace sextant {
@@ -41,6 +43,11 @@ bool is_router(std::string_view module) {
   return last == "gate" || last == "router" || last == "shared_expert_gate";
 }
 
+// The name that rules know a linear by: experts of a stack are one module to them.
+std::string rule_name(const LinearRecord& record) {
+  return record.weight.expert < 0 ? record.module : stack_module(record.module);
+}
+
 // Every module that owns a tensor, under the names the file has.
 std::vector<ModuleName> modules_of(const TensorMap& tensors, const Resolved& resolved,
                                    const JsonValue* config) {
@@ -50,7 +57,12 @@ std::vector<ModuleName> modules_of(const TensorMap& tensors, const Resolved& res
     if (!parent.empty()) names.emplace(parent, false);
     if (ref.info->shape.size() >= 3) names.emplace(name, false);  // fused experts
   }
-  for (const auto& [module, record] : resolved.linears) names[module] = true;
+  // A stack of plain weights is a parameter, no Linear, to what makes rules of classes.
+  for (const auto& [module, record] : resolved.linears)
+    if (record.weight.expert < 0)
+      names[module] = true;
+    else
+      names[stack_module(module)] = is_quantized(record.scheme);
   // A tied head is no tensor of its own, but configs exclude it all the same.
   if (model_flag(config, "tie_word_embeddings") || config == nullptr)
     names.emplace("lm_head", true);
@@ -241,8 +253,7 @@ void check_input_scales(const Resolved& resolved,
   const auto has_stored = [&](const std::string& module) {
     const auto names = resolved.tensors_of.find(module);
     return std::any_of(names->second.begin(), names->second.end(), [](const std::string& name) {
-      const std::string_view last = last_part(name);
-      return last == "input_scale" || last == "input_global_scale";
+      return name.ends_with("input_scale") || name.ends_with("input_global_scale");
     });
   };
   std::map<std::string, InputScaleCount> families;
@@ -253,7 +264,7 @@ void check_input_scales(const Resolved& resolved,
   for (const auto& [module, record] : resolved.linears) {
     if (record.scheme != Scheme::kNvfp4 && record.scheme != Scheme::kFp8Tensor) continue;
     if (has_stored(module)) continue;
-    const auto verdict = verdicts.find(module);
+    const auto verdict = verdicts.find(rule_name(record));
     Activations declared = Activations::kUnknown;
     if (verdict != verdicts.end() && verdict->second->declared != nullptr)
       declared = verdict->second->declared->activations;
@@ -308,14 +319,20 @@ void check_coverage(const TensorMap& tensors, const QuantConfig& quant, const Re
       if (quantized) c->quantized += n;
     }
   };
+  std::set<std::string_view> counted;  // stacks
   for (const auto& [module, record] : resolved.linears) {
+    if (record.weight.expert >= 0) counted.insert(record.weight.info->name);
+    const std::string rule = rule_name(record);
+    const bool is_excluded =
+        excluded(rule) || (record.weight.expert >= 0 && excluded(parent_of(rule)));
     const bool counts = class_of(module, true) == "Linear" && !is_router(module) &&
-                        last_part(module) != "lm_head" && !excluded(module);
+                        last_part(module) != "lm_head" && !is_excluded;
     if (counts || is_quantized(record.scheme))
       count(module, record.n * record.k, is_quantized(record.scheme));
   }
   for (const auto& [name, ref] : tensors) {
     if (ref.info->shape.size() < 3 || name.find("experts") == std::string::npos) continue;
+    if (counted.contains(name)) continue;
     if (excluded(name) || excluded(parent_of(name)) || resolved.harmless.count(name) != 0) continue;
     const bool plain = dtype_bits(ref.info->dtype) >= 16;
     if (plain)
@@ -362,7 +379,7 @@ std::vector<PatternReport> check_against_config(const TensorMap& tensors, const 
         add_unmatched({quant.source + " quantized_layers", layer, {}}, findings);
     }
   for (auto& [module, record] : resolved.linears) {
-    const auto verdict = by_name.find(module);
+    const auto verdict = by_name.find(rule_name(record));
     if (verdict == by_name.end()) continue;
     record.config_group = verdict->second->rule;
     check_contradiction(record, *verdict->second, quant, config, findings);

@@ -414,17 +414,6 @@ TEST(Dialects, ScalesOfTwoConventionsOnOneLinearAreRefused) {
   EXPECT_TRUE(with_severity(*opened(f.write()), Severity::kError).empty());
 }
 
-TEST(Dialects, FusedExpertsStayPlainTensors) {
-  CheckpointFixture f;
-  f.add_bf16("model.layers.0.mlp.experts.gate_up_proj", {2, 8, 4}, 1.0F);
-  f.fill("model.layers.0.mlp.experts.down_proj_blocks", "U8", {2, 8, 1, 16}, 0x21);
-  f.fill("model.layers.0.mlp.experts.down_proj_scales", "U8", {2, 8, 1}, 127);
-  const auto checkpoint = opened(f.write());
-  EXPECT_TRUE(checkpoint->findings().empty());
-  EXPECT_TRUE(checkpoint->linears().empty());
-  EXPECT_EQ(checkpoint->tensors().size(), 3U);
-}
-
 TEST(Dialects, PlainWeightsOfAllTypes) {
   CheckpointFixture f;
   f.add_bf16("a.weight", {2, 2}, {1, 2, 3, 4});

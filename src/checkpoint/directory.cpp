@@ -112,8 +112,7 @@ void check_index(const CheckpointFiles& files, const TensorMap& tensors, Finding
 
 // Named after the quantized linears; the config's word counts only for FP8, which all dialects
 // store alike.
-std::string name_dialect(const Resolved& resolved, const TensorMap& tensors,
-                         const QuantConfig& quant) {
+std::string name_dialect(const Resolved& resolved, const QuantConfig& quant) {
   std::set<Dialect> found;
   for (const auto& [module, dialect] : resolved.dialects)
     if (dialect != Dialect::kPlain) found.insert(dialect);
@@ -123,12 +122,7 @@ std::string name_dialect(const Resolved& resolved, const TensorMap& tensors,
   if (modelopt) return "modelopt";
   if (packed) return "compressed-tensors";
   if (found.count(Dialect::kDeepSeek) != 0) return "deepseek";
-  if (found.empty()) {
-    const bool native = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
-      return entry.second.info->dtype == DType::kU8 && entry.first.ends_with("_blocks");
-    });
-    return native && quant.style == QuantConfig::Style::kMxfp4 ? "mxfp4" : "plain";
-  }
+  if (found.empty()) return "plain";
   if (quant.style == QuantConfig::Style::kModelOpt) return "modelopt";
   if (quant.style == QuantConfig::Style::kCompressedTensors) return "compressed-tensors";
   if (found.size() > 1) return "mixed";
@@ -156,7 +150,7 @@ Result<std::unique_ptr<Checkpoint>> Checkpoint::open(const std::filesystem::path
   const QuantConfig quant = read_quant_config(config, sidecar ? &*sidecar : nullptr, findings);
   impl->resolved = resolve_tensors(impl->tensors, quant, config, findings);
   impl->patterns = check_against_config(impl->tensors, quant, config, impl->resolved, findings);
-  impl->dialect = name_dialect(impl->resolved, impl->tensors, quant);
+  impl->dialect = name_dialect(impl->resolved, quant);
   impl->findings = findings.take();
   return std::unique_ptr<Checkpoint>(new Checkpoint(std::move(impl)));
 }
@@ -192,6 +186,11 @@ const LinearRecord* Checkpoint::linear(std::string_view module) const {
 std::vector<std::string> Checkpoint::tensors_of(const LinearRecord& linear) const {
   const auto it = impl_->resolved.tensors_of.find(linear.module);
   return it == impl_->resolved.tensors_of.end() ? std::vector<std::string>() : it->second;
+}
+const std::vector<TensorRef>& Checkpoint::slices_of(const LinearRecord& linear) const {
+  static const std::vector<TensorRef> none;
+  const auto it = impl_->resolved.slices_of.find(linear.module);
+  return it == impl_->resolved.slices_of.end() ? none : it->second;
 }
 const std::map<std::string, std::string, std::less<>>& Checkpoint::harmless_tensors() const {
   return impl_->resolved.harmless;

@@ -44,12 +44,15 @@ class Checkpoint {
   const std::map<std::string, TensorRef, std::less<>>& tensors() const;
   TensorRef tensor(std::string_view name) const;  // empty where there is none
   const std::map<std::string, LinearRecord, std::less<>>& linears()
-      const;  // by module; 2-D plain weights too, embeddings included
+      const;  // by module; 2-D plain weights too, embeddings included, and the experts of stacks
   // nullptr where there is none; a wrapped linear ("q_proj.linear") is found by its plain name too.
   const LinearRecord* linear(std::string_view module) const;
   // The names of the tensors a record was made from (weight, scales, global and input scales), for
-  // consumption accounting.
+  // consumption accounting; of an expert in a stack those of the stack, which all its experts name.
   std::vector<std::string> tensors_of(const LinearRecord& linear) const;
+  // The parts of a stack that are one expert's (views with the expert's place in the file), and
+  // what the experts share; empty for linears with tensors of their own.
+  const std::vector<TensorRef>& slices_of(const LinearRecord& linear) const;
   // Tensors that nobody has to consume, with the reason: unused draft layers, leaked quantizer
   // buffers, KV cache scales, scales of no known name. A model may still use them.
   const std::map<std::string, std::string, std::less<>>& harmless_tensors() const;

@@ -9,13 +9,13 @@
 //   C1 nan-block-scale  C2 negative-block-scale  C3 bad-scalar-scale
 //   C14 fused-scale-ratio  C15 missing-global-scale, missing-block-scale, missing-input-scale,
 //   orphan-scale, scale-of-plain-weight, scale-shape, scale-dtype, bf16-scalar-scale,
-//   ambiguous-scale-split, conflicting-scale, unsupported-weight, empty-weight, duplicate-tensor
-//   C16 ignored-tensor  C17 group-size  C18 index-lacks-tensor, index-wrong-shard,
-//   index-absent-tensor  C19 pre-quant-scale  C20 excluded-but-quantized
-//   F1 total-size  F2 unread-file  E1 unknown-scale-name  K1 bad-kv-scale  K2 draft-layer
-//   P1 pattern-matches-nothing  P2 configs-differ  P3 unknown-algorithm
-//   P4 declared-quantized-stored-plain  P5 config-contradicts-tensors  P6 low-coverage
-//   P7 malformed-config  P8 bad-pattern; in cli/: P9 vocabulary-beyond-embedding
+//   ambiguous-scale-split, ambiguous-expert-order, conflicting-scale, unsupported-weight,
+//   empty-weight, duplicate-tensor C16 ignored-tensor  C17 group-size  C18 index-lacks-tensor,
+//   index-wrong-shard, index-absent-tensor  C19 pre-quant-scale  C20 excluded-but-quantized F1
+//   total-size  F2 unread-file  E1 unknown-scale-name  K1 bad-kv-scale  K2 draft-layer P1
+//   pattern-matches-nothing  P2 configs-differ  P3 unknown-algorithm P4
+//   declared-quantized-stored-plain  P5 config-contradicts-tensors  P6 low-coverage P7
+//   malformed-config  P8 bad-pattern; in cli/: P9 vocabulary-beyond-embedding
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,8 @@ struct Finding {
   bool activation_only =
       false;  // refuses only policies that use activation scales (cli.md section 4)
   std::map<std::string, std::string> engines;  // what each would make of it; doctor --engine
-  std::vector<std::string> instances;  // tensors (or files, patterns), worst first, at most 8
+  // Tensors (or files, patterns; NAME[EXPERT] in a stack), worst first, at most 8.
+  std::vector<std::string> instances;
 };
 
 // Layer and expert number in a tensor or module name: "model.layers.3.mlp.experts.5.up_proj" is

@@ -27,4 +27,15 @@ std::vector<float> row_multipliers(const LinearRecord& record) {
   return rows;
 }
 
+void release_pages(const TensorRef& tensor) {
+  if (tensor) release_pages(tensor, 0, tensor.info->n_bytes());
+}
+
+void release_pages(const TensorRef& tensor, int64_t begin, int64_t end) {
+  constexpr int64_t kPage = 4096;
+  if (!tensor || tensor.converted != nullptr) return;
+  const int64_t base = tensor.info->begin;
+  tensor.file->file().release(std::max<int64_t>(0, base + begin - kPage), base + end);
+}
+
 }  // namespace sextant

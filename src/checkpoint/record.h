@@ -24,6 +24,9 @@ struct TensorRef {
   // are exact in E4M3, groups of 32): bytes owned by the Checkpoint, described by `info`, whose
   // offsets then do not refer to the file.
   const std::byte* converted = nullptr;
+  // Set where this is one expert's slice of a stack [E, ...]: `info` then has the stack's name and
+  // the slice's shape and place in the file.
+  int64_t expert = -1;
 
   explicit operator bool() const { return info != nullptr; }
   std::span<const std::byte> bytes() const {
@@ -62,18 +65,23 @@ struct ScaleRange {
 struct LinearRecord {
   std::string module;  // name in the file without suffix: "model.layers.0.mlp.down_proj"
   Scheme scheme = Scheme::kBf16;
-  int64_t n = 0;         // output rows
-  int64_t k = 0;         // input columns
-  TensorRef weight;      // codes or plain weights, row-major; dtype U8, I8 or F4 for codes
-  TensorRef scales;      // block or channel scales, where the scheme has them; info->dtype is what
-                         // the bytes are: F8_E4M3 for kNvfp4, F8_E8M0 for kMxfp4
-  int64_t block_n = 1;   // rows a scale covers (128 for kFp8Block)
+  int64_t n = 0;        // output rows
+  int64_t k = 0;        // input columns
+  TensorRef weight;     // codes or plain weights, row-major; dtype U8, I8 or F4 for codes
+  TensorRef scales;     // block or channel scales, where the scheme has them; info->dtype is what
+                        // the bytes are: F8_E4M3 for kNvfp4, F8_E8M0 for kMxfp4
+  int64_t block_n = 1;  // rows a scale covers (128 for kFp8Block)
+  // The file keeps the matrix with its columns first (stacks of experts in BMM order,
+  // nvfp4.md 2.3): weight is [k, n] or codes [k/2, n], where the two codes of a byte are neighbors
+  // along k, and scales are [k/block_k, n]. Who reads values takes RowOrdered (row_order.h).
+  bool column_major = false;
   int64_t block_k = 16;  // columns a scale covers: 16 kNvfp4, 32 kMxfp4, k kFp8Tensor, kFp8Channel
   std::vector<ScaleRange>
       ranges;  // at least one for kNvfp4 and kFp8Tensor, covering all rows in order
   std::optional<float> input_scale;  // activation multiplier (NVFP4: amax/2688; FP8: amax/448);
                                      // empty where there is none or it is unusable (a finding)
   TensorRef pre_quant_scale;         // AWQ: activations are multiplied by it before anything else
+  int64_t n_bytes = 0;               // of all its tensors, as the file has them
   std::string
       config_group;  // which rule of the quantization config named it, for reports; may be empty
 };
@@ -86,6 +94,11 @@ struct KvScales {
   std::optional<float> k_scale;
   std::optional<float> v_scale;
 };
+
+// Gives the resident pages of a tensor, or of its bytes [begin, end), back to the system, with the
+// page before them, which whoever read what lies there had to leave; they can be read again.
+void release_pages(const TensorRef& tensor);
+void release_pages(const TensorRef& tensor, int64_t begin, int64_t end);
 
 // g of every row, or empty where the record has no ranges: what WeightSource::row_multiplier takes.
 std::vector<float> row_multipliers(const LinearRecord& record);

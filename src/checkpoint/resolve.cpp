@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/dialects/dialect.h"
+#include "checkpoint/dialects/expert_stack.h"
 #include "io/quote.h"
 
 namespace sextant {
@@ -44,9 +45,12 @@ using Modules = std::map<std::string, ModuleTensors, std::less<>>;
 
 bool has_weight(const ModuleTensors& m) { return m[Part::kWeight] || m[Part::kWeightPacked]; }
 
-Modules group_by_module(const TensorMap& tensors) {
+// Experts in stacks go to `stacks`; most checkpoints have none, and are not gone through for them.
+Modules group_by_module(const TensorMap& tensors, ExpertStacks& stacks) {
   Modules modules;
+  bool has_stacks = false;
   for (const auto& [name, ref] : tensors) {
+    has_stacks = has_stacks || (ref.info->shape.size() >= 3 && stack_part(name));
     const auto [module, last] = split_name(name);
     const auto it = std::find(kPartNames.begin(), kPartNames.end(), last);
     if (it == kPartNames.end() || module.empty()) continue;
@@ -54,6 +58,8 @@ Modules group_by_module(const TensorMap& tensors) {
     entry.module = module;
     entry.parts[static_cast<size_t>(it - kPartNames.begin())] = ref;
   }
+  if (has_stacks) stacks = collect_stacks(tensors);
+  for (const auto& [module, stack] : stacks) modules.erase(module);
   // Scales under the other name of an expert's linear join the module that has the weight.
   for (auto& [name, entry] : modules) {
     if (has_weight(entry)) continue;
@@ -244,16 +250,20 @@ bool takes(Dialect dialect, Part part, const ModuleTensors& module) {
   }
 }
 
-// The names of a linear's tensors. A scale too many could mean other numbers than those that are
-// computed, so it is an error; an activation scale too many is only ignored.
+// The names of a linear's tensors, and their bytes. A scale too many could mean other numbers than
+// those that are computed, so it is an error; an activation scale too many is only ignored.
 bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findings, Resolved& out,
-                std::vector<std::string>& names) {
+                std::vector<std::string>& names, int64_t& n_bytes) {
+  // What all experts of a stack share counts with none of them.
+  const bool of_stack =
+      module[Part::kWeight].expert >= 0 || module[Part::kWeightPacked].expert >= 0;
   for (size_t i = 0; i < kPartCount; ++i) {
     const TensorRef& ref = module.parts[i];
     const auto part = static_cast<Part>(i);
     if (!ref) continue;
     if (takes(dialect, part, module)) {
       names.push_back(ref.info->name);
+      if (!of_stack || ref.expert >= 0) n_bytes += ref.info->n_bytes();
     } else if (part == Part::kInputScale || part == Part::kInputGlobalScale) {
       note_harmless(ref, "is an activation scale that this kind of weight does not take", "C16",
                     "ignored-tensor", out, findings);
@@ -270,6 +280,29 @@ bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findin
   return true;
 }
 
+// Offers a module to the dialects; false unless one of them made a record of it.
+bool read_module(const ModuleTensors& module, bool column_major, DialectContext& context,
+                 Resolved& out, std::set<std::string, std::less<>>& used) {
+  for (const Reader& reader : kReaders) {
+    LinearRecord record;
+    record.module = module.module;
+    const Outcome outcome = reader.read(module, context, record);
+    if (outcome == Outcome::kNotMine) continue;
+    if (outcome == Outcome::kBroken) return false;
+    if (column_major && !finish_slice(record, context)) return false;
+    std::vector<std::string> names;
+    if (!take_parts(module, reader.dialect, context.findings, out, names, record.n_bytes))
+      return false;
+    used.insert(names.begin(), names.end());
+    const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
+    out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;
+    out.tensors_of[module.module] = std::move(names);
+    out.linears.emplace(module.module, std::move(record));
+    return true;
+  }
+  return false;
+}
+
 void resolve_module(const ModuleTensors& module, DialectContext& context, Resolved& out,
                     std::set<std::string, std::less<>>& used) {
   const TensorRef& weight =
@@ -278,22 +311,38 @@ void resolve_module(const ModuleTensors& module, DialectContext& context, Resolv
     report_orphans(module, context.findings);
     return;
   }
-  // Norms, convolutions and fused experts are no linears; whoever needs them reads the tensors.
-  if (weight.info->shape.size() != 2) return;
-  for (const Reader& reader : kReaders) {
-    LinearRecord record;
-    record.module = module.module;
-    const Outcome outcome = reader.read(module, context, record);
-    if (outcome == Outcome::kNotMine) continue;
-    if (outcome == Outcome::kBroken) return;
-    std::vector<std::string> names;
-    if (!take_parts(module, reader.dialect, context.findings, out, names)) return;
-    used.insert(names.begin(), names.end());
-    const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
-    out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;
-    out.tensors_of[module.module] = std::move(names);
-    out.linears.emplace(module.module, std::move(record));
+  // Norms and convolutions are no linears; whoever needs them reads the tensors.
+  if (weight.info->shape.size() == 2) read_module(module, false, context, out, used);
+}
+
+void resolve_stack(const ExpertStack& stack, const ExpertStacks& all, DialectContext& context,
+                   Resolved& out, std::set<std::string, std::less<>>& used) {
+  if (!has_weight(stack.tensors)) {
+    report_orphans(stack.tensors, context.findings);
     return;
+  }
+  // A record costs far more memory than the few bytes that a crafted stack needs for an expert.
+  constexpr int64_t kMaxStackedExperts = int64_t{1} << 18;
+  const auto so_far = static_cast<int64_t>(out.slices_of.size());
+  const auto slices = slice_stack(stack, all, kMaxStackedExperts - so_far, context);
+  if (!slices) return;
+  for (const ModuleTensors& module : slices->experts) {
+    if (out.linears.contains(module.module)) {
+      const TensorRef& weight =
+          module[Part::kWeight] ? module[Part::kWeight] : module[Part::kWeightPacked];
+      context.findings.add(
+          finding_at("C15", "duplicate-tensor", Severity::kError, weight,
+                     fmt::format("{} is stored by itself as well, as {}", tensor_text(weight),
+                                 quote_name(module.module)),
+                     "remove the copy that does not belong, or fetch the checkpoint again"));
+      continue;
+    }
+    if (!read_module(module, slices->column_major, context, out, used)) continue;
+    const std::vector<std::string>& names = out.tensors_of[module.module];
+    std::vector<TensorRef>& parts = out.slices_of[module.module];
+    for (const TensorRef& ref : module.parts)
+      if (ref && std::find(names.begin(), names.end(), ref.info->name) != names.end())
+        parts.push_back(ref);
   }
 }
 
@@ -326,8 +375,10 @@ Resolved resolve_tensors(const TensorMap& tensors, const QuantConfig& quant,
   Resolved out;
   DialectContext context{quant, config, findings, out.owned};
   std::set<std::string, std::less<>> used;
-  for (const auto& [name, module] : group_by_module(tensors))
+  ExpertStacks stacks;
+  for (const auto& [name, module] : group_by_module(tensors, stacks))
     resolve_module(module, context, out, used);
+  for (const auto& [name, stack] : stacks) resolve_stack(stack, stacks, context, out, used);
   collect_kv_scales(tensors, context, out);
   collect_harmless(tensors, config, used, out, findings);
   share_k_as_v(config, tensors, out);

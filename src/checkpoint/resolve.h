@@ -57,9 +57,11 @@ struct OwnedTensor {
 struct Resolved {
   std::map<std::string, LinearRecord, std::less<>> linears;
   std::map<std::string, std::vector<std::string>, std::less<>> tensors_of;  // by module
-  std::map<std::string, Dialect, std::less<>> dialects;                     // by module
-  std::map<std::string, KvScales, std::less<>> kv_scales;                   // by attention module
-  std::map<std::string, std::string, std::less<>> harmless;                 // tensor, reason
+  // Of experts in stacks: the views of their parts, by module, in the order of tensors_of.
+  std::map<std::string, std::vector<TensorRef>, std::less<>> slices_of;
+  std::map<std::string, Dialect, std::less<>> dialects;      // by module
+  std::map<std::string, KvScales, std::less<>> kv_scales;    // by attention module
+  std::map<std::string, std::string, std::less<>> harmless;  // tensor, reason
   std::vector<std::unique_ptr<OwnedTensor>> owned;
 };
 

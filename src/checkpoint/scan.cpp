@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 #include "quant/bf16.h"
 #include "quant/e4m3.h"
 
@@ -76,16 +75,29 @@ struct Piece {
   Hits hits;
 };
 
+// Row (of blocks) and group of a scale by its place in the file.
+struct ScalePlace {
+  int64_t row = 0;
+  int64_t group = 0;
+};
+ScalePlace place_of(const LinearRecord& record, int64_t scale) {
+  const TensorInfo& info = *record.scales.info;
+  const int64_t columns = info.shape.size() < 2 ? 1 : info.n_elements() / info.shape[0];
+  if (record.column_major && info.shape.size() == 2) return {scale % columns, scale / columns};
+  return {scale / columns, scale % columns};
+}
+
 // A quantizer that divides by amax leaves a scale of 0 over weights of 0: no harm.
 bool covers_zeros(const LinearRecord& record, int64_t scale) {
-  const int64_t columns = (record.k + record.block_k - 1) / record.block_k;
-  const int64_t row_begin = scale / columns * record.block_n;
-  const int64_t begin = scale % columns * record.block_k;
+  const ScalePlace place = place_of(record, scale);
+  const int64_t row_begin = place.row * record.block_n;
+  const int64_t begin = place.group * record.block_k;
   const int64_t end = std::min(record.k, begin + record.block_k);
   const auto* codes = reinterpret_cast<const uint8_t*>(record.weight.bytes().data());
   for (int64_t row = row_begin; row < std::min(record.n, row_begin + record.block_n); ++row)
     for (int64_t i = begin; i < end; ++i)
-      if ((codes[row * record.k + i] & 0x7F) != 0) return false;
+      if ((codes[record.column_major ? i * record.n + row : row * record.k + i] & 0x7F) != 0)
+        return false;
   return true;
 }
 
@@ -137,7 +149,7 @@ void report(const LinearRecord& record, const Hits& hits, HitKind kind, FindingS
   const TensorInfo& info = *scales.info;
   const int64_t at = hits.first[kind];
   const int64_t count = hits.n[kind];
-  const int64_t columns = info.shape.size() < 2 ? 1 : info.n_elements() / info.shape[0];
+  const ScalePlace place = place_of(record, at);
   const bool bytes = info.dtype == DType::kF8E4M3 || info.dtype == DType::kF8E8M0;
   const auto raw = static_cast<uint8_t>(scales.bytes()[static_cast<size_t>(bytes ? at : 0)]);
   float value = std::numeric_limits<float>::quiet_NaN();
@@ -145,15 +157,15 @@ void report(const LinearRecord& record, const Hits& hits, HitKind kind, FindingS
   if (!bytes) value = float_at(info.dtype, scales.bytes().data(), at);
   const std::string found =
       bytes ? fmt::format("byte 0x{:02X} ({})", raw, value) : fmt::format("{}", value);
-  std::string message = fmt::format("{}: {} at row {}, group {}", quote_name(info.name), found,
-                                    at / columns, at % columns);
+  std::string message =
+      fmt::format("{}: {} at row {}, group {}", tensor_text(scales), found, place.row, place.group);
   if (count > 1) message += fmt::format(" and {} more in this tensor", count - 1);
   const HitText text = text_of(kind, bytes);
   Finding f = finding_at(text.id, text.slug, text.severity, scales, message + text.effect,
                          text.severity == Severity::kWarning
                              ? "compare the layer with its source"
                              : "the true scale is lost: take the checkpoint from its source again");
-  f.index = {at / columns, at % columns};
+  f.index = {place.row, place.group};
   if (f.offset) *f.offset += at * (dtype_bits(info.dtype) / 8);
   f.value = value;
   f.expected = text.expected;
@@ -163,10 +175,11 @@ void report(const LinearRecord& record, const Hits& hits, HitKind kind, FindingS
 
 }  // namespace
 
-std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool) {
+std::vector<Finding> scan_scales(const Checkpoint& checkpoint, ThreadPool& pool,
+                                 const std::function<bool(const LinearRecord&)>& skip) {
   std::vector<Piece> pieces;
   for (const auto& [module, record] : checkpoint.linears()) {
-    if (!record.scales) continue;
+    if (!record.scales || (skip && skip(record))) continue;
     const int64_t n = record.scales.info->n_elements();
     for (int64_t begin = 0; begin < n; begin += kChunkBytes)
       pieces.push_back({&record, begin, std::min(n, begin + kChunkBytes), {}});

@@ -67,12 +67,14 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
   if (options.dump.empty())
     return fail_at(at_field("--dump"), Code::kUsage,
                    "expected --dump DIR: this build compares a model with a dump");
-  SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
   options.options.model.isa = context.common.isa;
   options.options.model.policies = context.common.policies;
-  SX_ASSIGN(options.options.model.allow, parse_allowances(context.common.allow));
+  SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
+  SX_ASSIGN(std::vector<Allowance> allowed, parse_allowances(context.common.allow));
+  SX_ASSIGN(auto checkpoint, Checkpoint::open(path, {.limits = {}, .allow = std::move(allowed)}));
   const auto pool = make_pool(context.common);
-  SX_ASSIGN(const DumpReport report, compare_dump(path, options.dump, options.options, *pool));
+  SX_ASSIGN(const DumpReport report,
+            compare_dump(std::move(checkpoint), options.dump, options.options, *pool));
   if (context.common.json)
     context.out.document(report_json(report));
   else

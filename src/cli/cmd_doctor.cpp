@@ -131,7 +131,7 @@ int status_of(const Diagnosis& diagnosis, bool strict) {
 
 struct Examined {
   Diagnosis diagnosis;
-  std::vector<EnginePrediction> predictions;
+  std::optional<std::vector<EnginePrediction>> predictions;  // none of what cannot be read
   std::optional<AgainstReport> against;
 };
 
@@ -156,50 +156,75 @@ Status check_ids(const std::vector<Allowance>& allowed) {
   return {};
 }
 
+// To the end of the process, which frees hundreds of thousands of small objects at once; one by one
+// that takes a fifth of the time of --quick on a large model.
+const Checkpoint& keep(std::unique_ptr<Checkpoint> checkpoint) {
+  static auto& kept = *new std::vector<std::unique_ptr<Checkpoint>>();
+  kept.push_back(std::move(checkpoint));
+  return *kept.back();
+}
+
 Result<Examined> examine(Context& context, const DoctorOptions& options) {
   SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
   SX_ASSIGN(const std::vector<Allowance> allowed, parse_allowances(context.common.allow));
-  const auto checkpoint = Checkpoint::open(path, {.limits = {}, .allow = allowed});
-  if (!checkpoint) {
-    if (checkpoint.error().code == Code::kUsage) return tl::unexpected(checkpoint.error());
-    return Examined{unreadable(path.string(), checkpoint.error()), {}, {}};
+  auto opened = Checkpoint::open(path, {.limits = {}, .allow = allowed});
+  if (!opened) {
+    if (opened.error().code == Code::kUsage) return tl::unexpected(opened.error());
+    return Examined{unreadable(path.string(), opened.error()), std::nullopt, std::nullopt};
   }
+  const Checkpoint& checkpoint = keep(std::move(*opened));
   // What can be refused is refused before minutes of reading.
   SX_TRY(check_ids(allowed));
-  SX_TRY(check_output_file(options.html, **checkpoint));
-  SX_TRY(check_output_file(context.common.output, **checkpoint));
+  SX_TRY(check_output_file(options.html, checkpoint));
+  SX_TRY(check_output_file(context.common.output, checkpoint));
   std::unique_ptr<Checkpoint> reference;
   if (!options.against.empty()) {
     SX_ASSIGN(const std::filesystem::path other, find_model(options.against));
     SX_ASSIGN(reference, Checkpoint::open(other));
     SX_TRY(check_output_file(options.html, *reference));
+    SX_TRY(check_output_file(context.common.output, *reference));
   }
   Progress progress("checking");
   DiagnoseOptions wanted;
   wanted.quick = options.quick;
   wanted.progress = [&](int64_t done, int64_t all) { progress.update(done, all, options.model); };
   const auto pool = make_pool(context.common);
-  Diagnosis diagnosis = diagnose(**checkpoint, wanted, *pool);
+  Diagnosis diagnosis = diagnose(checkpoint, wanted, *pool);
   Progress::erase_shown();
-  add_binding(**checkpoint, diagnosis);
+  add_binding(checkpoint, diagnosis);
   if (!options.write_lock)
-    add_findings(diagnosis, check_lock(**checkpoint, options.quick ? LockDepth::kFingerprint
-                                                                   : LockDepth::kEveryByte));
-  Examined out{std::move(diagnosis), {}, {}};
+    add_findings(
+        diagnosis,
+        check_lock(checkpoint, options.quick ? LockDepth::kFingerprint : LockDepth::kEveryByte,
+                   diagnosis));
+  Examined out{std::move(diagnosis), std::nullopt, std::nullopt};
   if (reference != nullptr) {
-    out.against = compare_with(**checkpoint, *reference, *pool);
+    out.against = compare_with(checkpoint, *reference, *pool);
     add_findings(out.diagnosis, out.against->findings);
   }
   if (!options.engine.empty()) {
-    SX_ASSIGN(out.predictions, predict(options.engine, **checkpoint, out.diagnosis));
-    for (const EnginePrediction& p : out.predictions)
+    SX_ASSIGN(out.predictions, predict(options.engine, checkpoint, out.diagnosis));
+    for (const EnginePrediction& p : *out.predictions)
       for (Finding& finding : out.diagnosis.findings)
         if (!p.tensor.empty() && finding.tensor == p.tensor)
           finding.engines.try_emplace(p.engine, p.effect + ": " + p.symptom);
   }
   // Last, so that its verdict is the whole one.
-  if (options.write_lock) SX_TRY(write_lock(**checkpoint, out.diagnosis, SX_VERSION));
+  if (options.write_lock) SX_TRY(write_lock(checkpoint, out.diagnosis, SX_VERSION));
   return out;
+}
+
+Status write_page(const DoctorOptions& options, const Examined& examined) {
+  ReportComparisons beside;
+  if (examined.predictions) {
+    beside.engine = options.engine;
+    beside.predictions = *examined.predictions;
+  }
+  if (examined.against) beside.against = &*examined.against;
+  Output page;
+  SX_TRY(page.open(options.html));
+  page.write(html_report(examined.diagnosis, beside));
+  return page.finish();
 }
 
 Result<int> run_doctor(Context& context, const DoctorOptions& options) {
@@ -217,25 +242,20 @@ Result<int> run_doctor(Context& context, const DoctorOptions& options) {
                    "--write-lock stores a verdict on every byte, which --quick does not read");
   SX_ASSIGN(const Examined examined, examine(context, options));
   const Diagnosis& diagnosis = examined.diagnosis;
+  // Before the report: where the page cannot be written, there is an error and nothing else.
+  if (!options.html.empty()) SX_TRY(write_page(options, examined));
   if (context.common.json) {
     Json document = json_report(diagnosis);
     document["version"] = SX_VERSION;
     if (examined.against) document["against"] = against_json(*examined.against);
-    if (!options.engine.empty()) document["engine"] = json_report(examined.predictions);
+    if (examined.predictions) document["engine"] = json_report(*examined.predictions);
     context.out.document(document);
   } else {
     context.out.write(
         text_report(diagnosis, {.color = talk_style().color && context.out.is_terminal(),
                                 .details = context.common.verbose}));
-    if (!options.engine.empty())
-      context.out.write(text_report(options.engine, examined.predictions));
+    if (examined.predictions) context.out.write(text_report(options.engine, *examined.predictions));
     if (examined.against) print_against(*examined.against, context.common.verbose, context.out);
-  }
-  if (!options.html.empty()) {
-    Output page;
-    SX_TRY(page.open(options.html));
-    page.write(html_report(diagnosis));
-    SX_TRY(page.finish());
   }
   return status_of(diagnosis, options.strict);
 }

@@ -21,15 +21,33 @@ struct ExplainOptions {
   std::optional<double> norm_max;
 };
 
+// "0x1.07a3p-12", as C and Python print a float with every bit.
+bool is_hexadecimal(const std::string& text) {
+  const size_t begin = text.find_first_not_of("+-");
+  return begin <= 1 && (text.compare(begin, 2, "0x") == 0 || text.compare(begin, 2, "0X") == 0);
+}
+
 // All of the text as a number; 1e-400 is 0 and 1e400 infinite, as in a file of float32.
 std::optional<double> whole_number(const std::string& text) {
-  const std::string digits = text.starts_with('+') ? text.substr(1) : text;
+  const bool is_signed = text.starts_with('+') || text.starts_with('-');
+  const std::string digits = text.substr(is_signed ? 1 : 0);
+  const bool hex = is_hexadecimal(text);
+  const size_t begin = hex ? 2 : 0;
+  // from_chars takes a sign itself, and "nan" as hexadecimal too.
+  if (digits.size() == begin || digits[begin] == '-' ||
+      (hex && digits.find_first_of("nN") != std::string::npos))
+    return {};
   double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || digits[0] == '+' || end != digits.data() + digits.size()) return {};
-  if (error == std::errc::result_out_of_range) return std::strtod(digits.c_str(), nullptr);
-  if (error != std::errc{}) return {};
-  return value;
+  const char* last = digits.data() + digits.size();
+  const auto [end, error] =
+      std::from_chars(digits.data() + begin, last, value,
+                      hex ? std::chars_format::hex : std::chars_format::general);
+  if (end != last) return {};
+  if (error == std::errc::result_out_of_range)
+    value = std::strtod(digits.c_str(), nullptr);
+  else if (error != std::errc{})
+    return {};
+  return text.starts_with('-') ? -value : value;
 }
 
 // Half a unit of the last digit: of "0.00025141" 5e-9, of "2.5e-4" 5e-6, of "3977" 0.5.
@@ -52,6 +70,10 @@ Result<ExplainQuestion> read_question(const ExplainOptions& options) {
   question.typed = text.substr(equals == std::string::npos ? 0 : equals + 1);
   const std::optional<double> value = whole_number(question.typed);
   if (equals == std::string::npos) {
+    if (find_scale_name(text.substr(text.rfind('.') + 1)) != nullptr)
+      return fail_at(at_field(text), Code::kUsage,
+                     "expected a number for {0}, as {0}=0.00025141, found the name alone",
+                     one_line(text));
     if (!value)
       return fail_at(at_field(text), Code::kUsage,
                      "explain MODEL is not in this version; expected NAME=NUMBER or a number, as "
@@ -77,7 +99,8 @@ Result<ExplainQuestion> read_question(const ExplainOptions& options) {
     question.name = name;
   }
   question.value = *value;
-  question.half_unit = std::isfinite(*value) ? half_unit_of(question.typed) : 0;
+  const bool is_exact = !std::isfinite(*value) || is_hexadecimal(question.typed);
+  question.half_unit = is_exact ? 0 : half_unit_of(question.typed);
   return question;
 }
 

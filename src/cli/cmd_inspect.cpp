@@ -1,6 +1,7 @@
 // `sextant inspect MODEL`: what is in a checkpoint, without running it: tensors, schemes, sizes,
 // the quantization patterns with what each matched, and what was found on the way.
 #include "checkpoint/scan.h"
+#include "checkpoint/summary.h"
 #include "cli/commands.h"
 #include "cli/model_path.h"
 #include "cli/table.h"
@@ -24,49 +25,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-int64_t bytes_of(const TensorRef& tensor) { return tensor ? tensor.info->n_bytes() : 0; }
-
-// Bytes of a linear with its scales, as the file has them.
-int64_t bytes_of(const Checkpoint& checkpoint, const LinearRecord& linear) {
-  int64_t bytes = 0;
-  for (const std::string& name : checkpoint.tensors_of(linear))
-    bytes += bytes_of(checkpoint.tensor(name));
-  return bytes;
-}
-
-struct SchemeSum {
-  int64_t n_linears = 0;
-  int64_t n_weights = 0;
-  int64_t n_bytes = 0;
-};
-
-struct Summary {
-  int64_t n_bytes = 0;
-  int64_t n_weights = 0;
-  int64_t linear_bytes = 0;
-  std::map<std::string, SchemeSum> schemes;
-  double bits_per_weight() const {
-    return n_weights > 0 ? 8.0 * static_cast<double>(linear_bytes) / static_cast<double>(n_weights)
-                         : 0;
-  }
-};
-
-Summary summarize(const Checkpoint& checkpoint) {
-  Summary summary;
-  for (const auto& [name, tensor] : checkpoint.tensors()) summary.n_bytes += bytes_of(tensor);
-  for (const auto& [module, linear] : checkpoint.linears()) {
-    SchemeSum& sum = summary.schemes[std::string(scheme_name(linear.scheme))];
-    const int64_t bytes = bytes_of(checkpoint, linear);
-    ++sum.n_linears;
-    sum.n_weights += linear.n * linear.k;
-    sum.n_bytes += bytes;
-    summary.n_weights += linear.n * linear.k;
-    summary.linear_bytes += bytes;
-  }
-  return summary;
-}
-
-Json linear_json(const Checkpoint& checkpoint, const LinearRecord& linear) {
+Json linear_json(const LinearRecord& linear) {
   Json ranges = Json::array();
   for (const ScaleRange& range : linear.ranges)
     ranges.push_back({{"rows", {range.row_begin, range.row_end}},
@@ -78,14 +37,14 @@ Json linear_json(const Checkpoint& checkpoint, const LinearRecord& linear) {
       {"scheme", scheme_name(linear.scheme)},
       {"rows", linear.n},
       {"columns", linear.k},
-      {"bytes", bytes_of(checkpoint, linear)},
+      {"bytes", linear.n_bytes},
       {"ranges", ranges},
       {"input_scale", linear.input_scale ? json_number(*linear.input_scale) : Json(nullptr)},
       {"config_group", linear.config_group}};
 }
 
 Json document_of(const Checkpoint& checkpoint, const std::vector<Finding>& findings) {
-  const Summary summary = summarize(checkpoint);
+  const CheckpointSummary summary = summarize(checkpoint);
   Json linears_by_scheme = Json::object();
   for (const auto& [scheme, sum] : summary.schemes) linears_by_scheme[scheme] = sum.n_linears;
   Json tensors = Json::array();
@@ -93,12 +52,11 @@ Json document_of(const Checkpoint& checkpoint, const std::vector<Finding>& findi
     tensors.push_back({{"name", name},
                        {"dtype", dtype_name(tensor.info->dtype)},
                        {"shape", tensor.info->shape},
-                       {"bytes", bytes_of(tensor)},
+                       {"bytes", tensor.info->n_bytes()},
                        {"file", tensor.file->path().filename().string()},
                        {"offset", tensor.info->begin}});
   Json linears = Json::array();
-  for (const auto& [module, linear] : checkpoint.linears())
-    linears.push_back(linear_json(checkpoint, linear));
+  for (const auto& [module, linear] : checkpoint.linears()) linears.push_back(linear_json(linear));
   Json patterns = Json::array();
   for (const PatternReport& pattern : checkpoint.patterns())
     patterns.push_back(
@@ -125,8 +83,8 @@ std::string string_member(const JsonValue* config, std::string_view name) {
 }
 
 void print_summary(const Checkpoint& checkpoint, Output& out) {
-  const Summary summary = summarize(checkpoint);
-  out.print("model       {}\n", checkpoint.root().string());
+  const CheckpointSummary summary = summarize(checkpoint);
+  out.print("model       {}\n", one_line(checkpoint.root().string()));
   const JsonValue* config = checkpoint.config();
   const JsonValue* names = config != nullptr ? config->find("architectures") : nullptr;
   if (names != nullptr && names->is_array() && !names->array().empty() &&
@@ -137,8 +95,8 @@ void print_summary(const Checkpoint& checkpoint, Output& out) {
   out.print("size        {} in {} tensors, {} file{}\n",
             format_bytes(static_cast<double>(summary.n_bytes)), checkpoint.tensors().size(),
             checkpoint.files().size(), checkpoint.files().size() == 1 ? "" : "s");
-  out.print("weights     {} in matrices, {:.2f} bits each\n\n", format_count(summary.n_weights),
-            summary.bits_per_weight());
+  out.print("weights     {} in matrices, {:.2f} bits each\n\n",
+            format_count(summary.linears.n_weights), summary.bits_per_weight());
   using Align = Table::Align;
   Table table({{"scheme"},
                {"linears", Align::kRight},
@@ -155,7 +113,7 @@ void print_patterns(const Checkpoint& checkpoint, Output& out) {
   Table table({{"from"}, {"pattern"}, {"matched", Table::Align::kRight}, {"for example"}});
   for (const PatternReport& pattern : checkpoint.patterns())
     table.add({pattern.source, one_line(pattern.pattern), fmt::format("{}", pattern.matched.size()),
-               pattern.matched.empty() ? "" : pattern.matched.front()});
+               pattern.matched.empty() ? "" : one_line(pattern.matched.front())});
   out.print("\n{}", table.text());
 }
 
@@ -180,9 +138,10 @@ void print_tensors(const Checkpoint& checkpoint, Output& out) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     const auto scheme = scheme_of.find(name);
     table.add({one_line(name), std::string(dtype_name(tensor.info->dtype)),
-               shape_text(tensor.info->shape), format_bytes(static_cast<double>(bytes_of(tensor))),
+               shape_text(tensor.info->shape),
+               format_bytes(static_cast<double>(tensor.info->n_bytes())),
                scheme == scheme_of.end() ? "" : scheme->second,
-               tensor.file->path().filename().string()});
+               one_line(tensor.file->path().filename().string())});
   }
   out.print("\n{}", table.text());
 }
@@ -208,7 +167,7 @@ Result<int> inspect_tensor(Context& context, const Checkpoint& checkpoint,
     return 0;
   }
   Output& out = context.out;
-  out.print("{}  {} {}\n", stats.name, stats.kind, shape_text(stats.shape));
+  out.print("{}  {} {}\n", one_line(stats.name), stats.kind, shape_text(stats.shape));
   out.print("elements  {}, {} zero, {} NaN, {} infinite\n", format_count(stats.n),
             format_count(stats.n_zero), stats.n_nan, stats.n_inf);
   out.print("range     {:.6g} to {:.6g}, mean {:.6g}, rms {:.6g}\n", stats.min, stats.max,

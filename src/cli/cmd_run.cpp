@@ -249,8 +249,10 @@ void add_run(Program& program, Context& context) {
       "only.");
   command.option("MODEL", &options->model, "directory, snapshot, or name of a model",
                  {.required = true});
-  command.option("PROMPT", &options->prompt, "what to answer (default: chat, or standard input)");
-  command.option("--system", &options->system, "system message", {.value = "TEXT"});
+  command.option("PROMPT", &options->prompt, "what to answer (default: chat, or standard input)",
+                 {.may_be_empty = true});
+  command.option("--system", &options->system, "system message",
+                 {.value = "TEXT", .may_be_empty = true});
   command.flag("--raw", &options->raw, "no chat template: continue the prompt as it is");
   command.option("--max-tokens", &options->max_tokens, "longest answer (default: the context)",
                  {.value = "N", .range = IntRange{1, INT64_MAX}});

@@ -223,7 +223,8 @@ void add_tokenize(Program& program, Context& context) {
       "of messages is rendered with the generation prompt; one with an object as it says.");
   command.option("MODEL", &options->model, "model, tokenizer.json, or a .jinja file to render",
                  {.required = true});
-  command.option("TEXT", &options->text, "the text (default: standard input)");
+  command.option("TEXT", &options->text, "the text (default: standard input)",
+                 {.may_be_empty = true});
   command.flag("--ids", &options->ids_only, "ids only");
   command.flag("--special", &options->special, "add BOS and the like");
   command.flag("--decode", &options->decode, "from ids to text");

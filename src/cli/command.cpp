@@ -87,6 +87,25 @@ void check_number(CLI::Option* option, const std::optional<T>*) {
   check_number(option, static_cast<const T*>(nullptr));
 }
 
+// An empty name or path is a variable that a script did not set: passed over in silence, the
+// command would do something else than it was asked for.
+std::string empty_fault(const std::string& text) {
+  return text.empty() ? "expected a value, found an empty one" : "";
+}
+
+// CLI11 reads "--html= --strict" as --html with the value --strict.
+Status check_equals(const CLI::App& program, int argc, char** argv) {
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with("--") || word.find('=') + 1 != word.size()) continue;
+    const std::string name(word.substr(0, word.size() - 1));
+    return fail_at(at_field(name), Code::kUsage,
+                   "{}: expected a value after \"=\", found none; see {} --help", one_line(name),
+                   program.get_name());
+  }
+  return {};
+}
+
 // The command on the line that was parsed, else the program.
 const CLI::App& parsed_command(const CLI::App& program) {
   const std::vector<CLI::App*> given = program.get_subcommands();
@@ -95,8 +114,13 @@ const CLI::App& parsed_command(const CLI::App& program) {
 
 tl::unexpected<Error> usage_error(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& command = parsed_command(program);
-  return fail(Code::kUsage, "{}; see {}{} --help", one_line(error.what()), program.get_name(),
-              &command == &program ? "" : " " + command.get_name());
+  // "-inf" where a number is required: it looks like an option, so the number is missing.
+  std::string rest;
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError))
+    for (const std::string& word : command.remaining())
+      rest += fmt::format("{} {}", rest.empty() ? ", and there is no option" : ",", word);
+  return fail(Code::kUsage, "{}; see {}{} --help", one_line(error.what() + rest),
+              program.get_name(), &command == &program ? "" : " " + command.get_name());
 }
 
 }  // namespace
@@ -116,6 +140,7 @@ void Command::option(const std::string& names, Target target, const std::string&
       std::visit([&](auto* value) { return app_->add_option(names, *value, help); }, target);
   added->type_name(spec.value)->required(spec.required)->group(spec.group);
   std::visit([&](auto* value) { check_number(added, value); }, target);
+  if (!spec.may_be_empty) added->check(empty_fault);
   if (spec.range) added->check(CLI::Range(spec.range->min, spec.range->max).description(""));
   if (!spec.choices.empty()) added->check(CLI::IsMember(spec.choices));
   if (spec.repeatable) added->expected(1)->take_all()->allow_extra_args(false);
@@ -184,6 +209,7 @@ std::optional<std::string> Program::help_of(const std::string& command) const {
 
 Result<Parsed> Program::parse(int argc, char** argv) {
   SX_TRY(check_command(argc, argv));
+  SX_TRY(check_equals(*app_, argc, argv));
   try {
     app_->parse(argc, argv);
   } catch (const CLI::CallForVersion& version) {

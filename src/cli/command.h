@@ -46,6 +46,7 @@ struct OptionSpec {
   std::vector<std::string> choices = {};
   bool required = false;
   bool repeatable = false;                 // each time adds a value
+  bool may_be_empty = false;               // a text; an empty name or path is a slip
   std::string group = kOwnGroup;           // "": not in the help
   std::vector<std::string> excludes = {};  // names of options that were added before
 };

@@ -1,6 +1,8 @@
 #include "cli/load_model.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <type_traits>
 
 #include "base/clock.h"
@@ -74,6 +76,25 @@ Status check_vocabulary(const LoadedModel& loaded, std::span<const Allowance> al
   return {};
 }
 
+bool refuses_load(const Finding& finding) {
+  // Errors about activation scales alone leave weights-only policies possible: they stay warnings.
+  return finding.severity == Severity::kError && !finding.activation_only;
+}
+
+// The first of what refuses the load is its error, and with -v the others stand before it: each
+// sentence once.
+Status refuse_said_once(std::span<const Finding> findings) {
+  const Status refused = refuse_errors(findings, false);
+  if (refused || !talk_style().verbose) return refused;
+  bool first = true;
+  for (const Finding& finding : findings) {
+    if (!refuses_load(finding)) continue;
+    if (!first) say_line(fmt::format("  {}", one_line(finding_text(finding))));
+    first = false;
+  }
+  return refused;
+}
+
 }  // namespace
 
 void show_findings(std::span<const Finding> findings) {
@@ -90,15 +111,7 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed,
                                                     std::vector<Allowance> allowed) {
   SX_ASSIGN(const std::filesystem::path path, find_model(typed));
   SX_ASSIGN(auto checkpoint, Checkpoint::open(path, {.limits = {}, .allow = std::move(allowed)}));
-  // Errors about activation scales alone leave weights-only policies possible: they stay warnings.
-  std::vector<const Finding*> errors;
-  for (const Finding& finding : checkpoint->findings())
-    if (finding.severity == Severity::kError && !finding.activation_only)
-      errors.push_back(&finding);
-  if (errors.size() > 1 && talk_style().verbose)
-    for (const Finding* finding : errors)
-      say_line(fmt::format("  {}", one_line(finding_text(*finding))));
-  SX_TRY(refuse_errors(checkpoint->findings(), false));
+  SX_TRY(refuse_said_once(checkpoint->findings()));
   return checkpoint;
 }
 
@@ -132,9 +145,12 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   // Before the load, which may refuse what these explain; the model's findings begin with them.
   const size_t n_shown = checkpoint->findings().size();
   const Diagnosis quick = diagnose(*checkpoint, {.quick = true, .progress = {}}, *loaded.pool);
-  show_findings(quick.findings);
-  SX_TRY(refuse_errors(quick.findings, false));
-  show_findings(check_lock(*checkpoint, LockDepth::kFingerprint));
+  std::vector<Finding> warnings;
+  std::remove_copy_if(quick.findings.begin(), quick.findings.end(), std::back_inserter(warnings),
+                      refuses_load);
+  show_findings(warnings);
+  SX_TRY(refuse_said_once(quick.findings));
+  show_findings(check_lock(*checkpoint, LockDepth::kFingerprint, quick));
   SX_ASSIGN(loaded.model, Model::load(std::move(checkpoint), options, *loaded.pool));
   std::error_code error;
   if (std::filesystem::exists(loaded.root / "tokenizer.json", error)) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "cli/progress.h"
 #include "cli/signals.h"
+#include "io/quote.h"
 
 namespace sextant {
 namespace {
@@ -55,7 +57,7 @@ Status Output::open(const std::string& path) {
   path_ = path;
   const auto refuse = [&path] {
     return fail_at(at_file(path), Code::kInput,
-                   "cannot write the output file {}: {}; choose another with -o", path,
+                   "cannot write the output file {}: {}; choose another", path,
                    std::strerror(errno));
   };
   struct stat at {};
@@ -68,8 +70,11 @@ Status Output::open(const std::string& path) {
   }
   // Behind a link lies the file that is meant.
   std::error_code error;
-  const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
-  target_ = error ? path : target.string();
+  target_ = std::filesystem::weakly_canonical(path, error).string();
+  if (error) {
+    errno = error.value();
+    return refuse();
+  }
   temporary_ = target_ + ".XXXXXX";
   const int fd = ::mkostemp(temporary_.data(), O_CLOEXEC);
   if (fd < 0) {
@@ -181,18 +186,11 @@ int report_error(const Error& error, bool json, Output& out) {
 }
 
 std::string one_line(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n' || c == '\r' || c == '\t')
-      out += ' ';
-    else if (byte < 0x20 || byte == 0x7f)
-      out += fmt::format("\\x{:02x}", byte);
-    else
-      out += c;
-  }
-  return out;
+  std::string spaced(text);
+  std::replace_if(
+      spaced.begin(), spaced.end(), [](char c) { return c == '\n' || c == '\r' || c == '\t'; },
+      ' ');
+  return escape_text(spaced);
 }
 
 }  // namespace sextant

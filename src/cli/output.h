@@ -76,6 +76,7 @@ int error_exit_status(const Error& error);  // 130 or 143 for kCancelled
 // The error line, and with json the document; returns the exit status.
 int report_error(const Error& error, bool json, Output& out);
 
-std::string one_line(std::string_view text);  // control characters shown, so that it stays a line
+// Line ends and tabs become spaces, what else a terminal would obey is shown (io/quote.h).
+std::string one_line(std::string_view text);
 
 }  // namespace sextant

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checkpoint/row_order.h"
 #include "cli/format.h"
 #include "model/weights.h"
 #include "quant/convert.h"
@@ -55,7 +56,9 @@ class Sums {
   double sum2_ = 0;
 };
 
-TensorStats linear_stats(const LinearRecord& record, int64_t n_first) {
+TensorStats linear_stats(const LinearRecord& stored, int64_t n_first) {
+  const RowOrdered rows_of(stored);
+  const LinearRecord& record = rows_of.record();
   TensorStats stats;
   stats.name = record.module;
   stats.kind = scheme_name(record.scheme);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "checkpoint/scan.h"
+#include "checkpoint/summary.h"
 #include "doctor/checks/checks.h"
 #include "doctor/checks/values.h"
 #include "io/mapped_file.h"
@@ -33,35 +34,20 @@ LinearSummary summarize_linear(const LinearRecord& record) {
   out.scheme = record.scheme;
   out.n = record.n;
   out.k = record.k;
-  // Names are not looked up again: a model of experts has hundreds of thousands.
-  for (const TensorRef* ref : {&record.weight, &record.scales, &record.pre_quant_scale})
-    if (*ref) out.n_bytes += ref->info->n_bytes();
-  out.n_bytes += static_cast<int64_t>(4 * (record.ranges.size() + (record.input_scale ? 1 : 0)));
   for (const ScaleRange& range : record.ranges) out.g = std::max(out.g.value_or(0), range.g);
   out.input_scale = record.input_scale;
   return out;
 }
 
-DiagnosisSummary summarize_checkpoint(const Checkpoint& checkpoint,
-                                      const std::vector<LinearSummary>& linears) {
+DiagnosisSummary summarize_checkpoint(const Checkpoint& checkpoint) {
+  const CheckpointSummary sums = summarize(checkpoint);
   DiagnosisSummary out;
   out.n_files = static_cast<int64_t>(checkpoint.files().size());
   out.n_tensors = static_cast<int64_t>(checkpoint.tensors().size());
-  for (const auto& [name, ref] : checkpoint.tensors()) out.n_bytes += ref.info->n_bytes();
-  double n_weights = 0;
-  double n_quantized = 0;
-  double bits = 0;
-  for (const LinearSummary& linear : linears) {
-    ++out.linears[std::string(scheme_name(linear.scheme))];
-    const double n = static_cast<double>(linear.n) * static_cast<double>(linear.k);
-    n_weights += n;
-    bits += 8 * static_cast<double>(linear.n_bytes);
-    if (is_quantized(linear.scheme)) n_quantized += n;
-  }
-  if (n_weights > 0) {
-    out.bits_per_weight = bits / n_weights;
-    out.quantized_share = n_quantized / n_weights;
-  }
+  out.n_bytes = sums.n_bytes;
+  for (const auto& [scheme, sum] : sums.schemes) out.linears[scheme] = sum.n_linears;
+  out.bits_per_weight = sums.bits_per_weight();
+  out.quantized_share = sums.quantized_share;
   return out;
 }
 
@@ -103,9 +89,24 @@ std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
                                  const std::vector<LinearSummary>& linears,
                                  std::vector<std::string>& skipped) {
   std::vector<PassPiece> pieces;
+  const auto add_numbers = [&](const TensorRef& ref) {
+    const int64_t size = dtype_bits(ref.info->dtype) / 8;
+    const int64_t n = ref.info->n_elements();
+    for (int64_t at = 0; at < n; at += kPieceBytes / size) {
+      const int64_t end = std::min(n, at + kPieceBytes / size);
+      pieces.push_back({-1, ref, at, end, (end - at) * size});
+    }
+  };
+  std::set<std::string_view> stacks;  // of plain or FP8 weights, judged an expert at a time
   for (size_t i = 0; i < linears.size(); ++i) {
-    if (!has_codes(linears[i].scheme)) continue;
+    if (!has_codes(linears[i].scheme) && !linears[i].expert) continue;
     const LinearRecord& record = *checkpoint.linear(linears[i].module);
+    if (!has_codes(record.scheme)) {
+      if (record.weight.expert < 0) continue;
+      stacks.insert(record.weight.info->name);
+      add_numbers(record.weight);
+      continue;
+    }
     const int64_t row_bytes = std::max<int64_t>(1, record.k / 2 + (record.k + 15) / 16);
     const int64_t rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
     for (int64_t row = 0; row < record.n; row += rows) {
@@ -118,23 +119,18 @@ std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
   int64_t unjudged_bytes = 0;
   std::string example;
   for (const auto& [name, ref] : checkpoint.tensors()) {
-    if (judged.contains(name)) continue;
+    if (judged.contains(name) || stacks.contains(name)) continue;
     if (!holds_floats(ref.info->dtype)) {
       if (n_unjudged++ == 0) example = name;
       unjudged_bytes += ref.info->n_bytes();
       continue;
     }
-    const int64_t size = dtype_bits(ref.info->dtype) / 8;
-    const int64_t n = ref.info->n_elements();
-    for (int64_t at = 0; at < n; at += kPieceBytes / size) {
-      const int64_t end = std::min(n, at + kPieceBytes / size);
-      pieces.push_back({-1, ref, at, end, (end - at) * size});
-    }
+    add_numbers(ref);
   }
   if (n_unjudged > 0)
     skipped.push_back(fmt::format(
-        "{} tensors ({} bytes) that are no linear and hold no floating-point numbers, such as "
-        "stacks of experts' codes and their scales; the first is {}",
+        "{} tensors ({} bytes) that are no linear and hold no floating-point numbers; the first is "
+        "{}",
         n_unjudged, unjudged_bytes, quote_name(example)));
   return pieces;
 }
@@ -157,12 +153,7 @@ class BytePass {
         const PassPiece& piece = pieces[begin + static_cast<size_t>(i)];
         PieceResult& result = results[static_cast<size_t>(i)];
         result = {};
-        if (piece.linear >= 0)
-          result.statistics = code_statistics(
-              *context_.checkpoint.linear(linears_[static_cast<size_t>(piece.linear)].module),
-              piece.begin, piece.end);
-        else
-          result.non_finite = count_non_finite(piece.tensor, piece.begin, piece.end);
+        read(piece, result);
         const int64_t so_far = done += piece.n_bytes;
         if (worker == 0 && options.progress) options.progress(so_far, all);
       });
@@ -173,6 +164,26 @@ class BytePass {
   }
 
  private:
+  // Pages are given back at once: what is resident does not grow with the model.
+  void read(const PassPiece& piece, PieceResult& result) {
+    if (piece.linear < 0) {
+      result.non_finite = count_non_finite(piece.tensor, piece.begin, piece.end);
+      const int64_t size = dtype_bits(piece.tensor.info->dtype) / 8;
+      release_pages(piece.tensor, piece.begin * size, piece.end * size);
+      return;
+    }
+    const LinearRecord& record =
+        *context_.checkpoint.linear(linears_[static_cast<size_t>(piece.linear)].module);
+    result.statistics = code_statistics(record, piece.begin, piece.end);
+    for (const TensorRef* part : {&record.weight, &record.scales}) {
+      if (record.column_major) {
+        release_pages(*part);
+        continue;
+      }
+      const int64_t row_bytes = part->info->n_bytes() / std::max<int64_t>(1, record.n);
+      release_pages(*part, piece.begin * row_bytes, piece.end * row_bytes);
+    }
+  }
   void take(const PassPiece& piece, const PieceResult& result) {
     if (piece.linear >= 0) {
       auto& statistics = linears_[static_cast<size_t>(piece.linear)].statistics;
@@ -197,10 +208,30 @@ class BytePass {
   NonFinite found_;
 };
 
+// Linears whose histogram of scale bytes has no byte that scan_scales looks for: E4M3 0x7F and the
+// negative ones, UE8M0 0xFF.
+class KnownClean {
+ public:
+  explicit KnownClean(const std::vector<LinearSummary>& linears) : linears_(linears) {}
+  bool operator()(const LinearRecord& record) const {
+    const auto it = std::lower_bound(
+        linears_.begin(), linears_.end(), record.module,
+        [](const LinearSummary& a, const std::string& module) { return a.module < module; });
+    if (it == linears_.end() || it->module != record.module || !it->statistics) return false;
+    const auto& bytes = it->statistics->scale_bytes;
+    const auto none = [](int64_t n) { return n == 0; };
+    return std::all_of(bytes.begin() + (record.scheme == Scheme::kNvfp4 ? 0x7F : 0xFF), bytes.end(),
+                       none);
+  }
+
+ private:
+  const std::vector<LinearSummary>& linears_;  // by module
+};
+
 std::vector<std::string> dialect_evidence(const Diagnosis& diagnosis) {
   std::vector<std::string> out;
   for (const auto& [scheme, n] : diagnosis.summary.linears)
-    out.push_back(fmt::format("{} linears stored as {}", n, scheme));
+    out.push_back(fmt::format("{} linear{} stored as {}", n, n == 1 ? "" : "s", scheme));
   return out;
 }
 
@@ -252,7 +283,7 @@ Diagnosis diagnose(const Checkpoint& checkpoint, const DiagnoseOptions& options,
   out.dialect = checkpoint.dialect();
   for (const auto& [module, record] : checkpoint.linears())
     out.linears.push_back(summarize_linear(record));
-  out.summary = summarize_checkpoint(checkpoint, out.linears);
+  out.summary = summarize_checkpoint(checkpoint);
   out.dialect_evidence = dialect_evidence(out);
   FindingSet findings(checkpoint.allowed());
   CheckContext context{checkpoint, out.linears, findings, out.skipped};
@@ -263,7 +294,7 @@ Diagnosis diagnose(const Checkpoint& checkpoint, const DiagnoseOptions& options,
         "and scalars only");
   } else {
     out.summary.checked_bytes = BytePass(context, out.linears).run(options, pool);
-    scanned = scan_scales(checkpoint, pool);
+    scanned = scan_scales(checkpoint, pool, KnownClean(out.linears));
   }
   check_codes(context);
   check_activation_scales(context);

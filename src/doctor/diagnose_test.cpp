@@ -229,11 +229,17 @@ TEST(Diagnose, F4NaNInATinyMatrixAndInPreQuantScale) {
   EXPECT_EQ(d.findings[0].instances.size(), 2U);
 }
 
-TEST(Diagnose, StacksOfExpertsAreNamedAsNotJudged) {
+TEST(Diagnose, StacksOfExpertsAreJudgedAndWhatIsNoLinearIsNamed) {
   testing::CheckpointFixture fixture;
   fixture.fill("model.layers.0.mlp.experts.gate_up_proj_blocks", "U8", {2, 8, 1, 16}, 0x21);
   fixture.fill("model.layers.0.mlp.experts.gate_up_proj_scales", "U8", {2, 8, 1}, 127);
-  EXPECT_THAT(diagnosed(fixture).skipped, Contains(HasSubstr("2 tensors (272 bytes)")));
+  fixture.fill("table", "I32", {4}, 1);
+  const Diagnosis d = diagnosed(fixture);
+  EXPECT_THAT(d.skipped, Contains(HasSubstr("1 tensors (16 bytes)")));
+  EXPECT_EQ(d.linears.size(), 2U);
+  EXPECT_EQ(d.linears[1].expert, 1);
+  EXPECT_EQ(d.linears[1].statistics->n_codes, 8 * 32);
+  EXPECT_DOUBLE_EQ(d.summary.bits_per_weight, 4.25);
 }
 
 TEST(Diagnose, F6ACheckpointWithoutTensorsIsNotHealthy) {

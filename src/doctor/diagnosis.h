@@ -37,7 +37,6 @@ struct LinearSummary {
   Scheme scheme = Scheme::kBf16;
   int64_t n = 0;
   int64_t k = 0;
-  int64_t n_bytes = 0;               // with its scales
   std::optional<float> g;            // largest multiplier of its ranges, where it has any
   std::optional<float> input_scale;  // multiplier
   // Of 4-bit linears; none under quick. Shared: large, and models have 100,000s of linears.

@@ -222,10 +222,10 @@ void find_nvfp4_linears(FactSource& source) {
 }  // namespace
 
 bool is_weight_scalar(std::string_view tensor) {
-  return tensor.ends_with(".weight_scale_2") || tensor.ends_with(".weight_global_scale");
+  return tensor.ends_with("weight_scale_2") || tensor.ends_with("weight_global_scale");
 }
 bool is_input_scalar(std::string_view tensor) {
-  return tensor.ends_with(".input_scale") || tensor.ends_with(".input_global_scale");
+  return tensor.ends_with("input_scale") || tensor.ends_with("input_global_scale");
 }
 
 std::string_view module_parent(std::string_view module) {

@@ -20,7 +20,10 @@ Status write_lock(const Checkpoint& checkpoint, const Diagnosis& diagnosis,
 
 enum class LockDepth : uint8_t { kFingerprint, kEveryByte };
 // F5 changed-since-lock for every file that is not what was locked; nothing without a lock. A lock
-// that cannot be read is F5 as well.
-std::vector<Finding> check_lock(const Checkpoint& checkpoint, LockDepth depth);
+// that cannot be read, of another format or of another model is F5 as well. F7 verdict-since-lock
+// names findings that differ from those of the lock; at kFingerprint, where `now` is a quick
+// diagnosis that cannot know them, the errors of the lock that it does not have.
+std::vector<Finding> check_lock(const Checkpoint& checkpoint, LockDepth depth,
+                                const Diagnosis& now);
 
 }  // namespace sextant

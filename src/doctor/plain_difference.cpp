@@ -132,8 +132,8 @@ PlainDifference difference_of(const std::string& name, const TensorRef& here,
     out.kind = PlainDifference::Kind::kNotComparable;
   } else {
     compare_values(here, reference, out, pool);
-    release_pages_of(here);
-    release_pages_of(reference);
+    release_pages(here);
+    release_pages(reference);
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "doctor/against.h"
 #include "doctor/diagnosis.h"
 #include "doctor/engines.h"
 #include "io/json.h"
@@ -22,6 +23,13 @@ Json finding_json(const Finding& finding);
 // What one engine would do.
 std::string text_report(std::string_view engine, std::span<const EnginePrediction> predictions);
 Json json_report(std::span<const EnginePrediction> predictions);
-std::string html_report(const Diagnosis& diagnosis);
+
+// What was asked for beside the diagnosis.
+struct ReportComparisons {
+  std::string_view engine = {};  // empty: none
+  std::span<const EnginePrediction> predictions = {};
+  const AgainstReport* against = nullptr;
+};
+std::string html_report(const Diagnosis& diagnosis, const ReportComparisons& beside = {});
 
 }  // namespace sextant

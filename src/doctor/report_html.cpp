@@ -1,5 +1,6 @@
 // One page that needs no network and no script: verdict, how the checkpoint was read, findings,
-// charts, the tensors to look at first. Every text from the checkpoint goes through html_escape.
+// an engine, a reference, charts, the tensors to look at first. Every text from the checkpoint goes
+// through html_escape.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -12,6 +13,7 @@
 #include "doctor/check_list.h"
 #include "doctor/report.h"
 #include "doctor/report_charts.h"
+#include "doctor/report_comparisons.h"
 #include "doctor/report_svg.h"
 
 namespace sextant {
@@ -20,17 +22,6 @@ namespace {
 constexpr size_t kWorstTensors = 12;
 constexpr double kWorthALook = 0.25;  // of a check's threshold
 
-std::string list_of(const std::vector<std::string>& items) {
-  if (items.empty()) return {};
-  std::string out = "<ul>\n";
-  for (const std::string& item : items) out += fmt::format("<li>{}</li>\n", html_escape(item));
-  return out + "</ul>\n";
-}
-
-std::string plural(int64_t n, std::string_view one) {
-  return fmt::format("{} {}{}", count_text(n), one, n == 1 ? "" : "s");
-}
-
 // --- verdict ---
 
 std::string verdict_sentence(const Diagnosis& diagnosis) {
@@ -38,7 +29,7 @@ std::string verdict_sentence(const Diagnosis& diagnosis) {
   for (const Severity severity : {Severity::kError, Severity::kWarning, Severity::kNote}) {
     const auto n = std::count_if(diagnosis.findings.begin(), diagnosis.findings.end(),
                                  [&](const Finding& f) { return f.severity == severity; });
-    if (n > 0) parts.push_back(plural(n, severity_name(severity)));
+    if (n > 0) parts.push_back(plural_text(n, severity_name(severity)));
   }
   return parts.empty() ? "nothing was found" : fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -51,9 +42,9 @@ std::string verdict_section(const Diagnosis& diagnosis) {
       "<p class=\"verdict {}\"><strong>{}</strong> {}</p>\n<dl class=\"facts\">\n",
       html_escape(diagnosis.model), name, name, verdict_sentence(diagnosis));
   if (s.n_files > 0) {
-    out +=
-        html_term("Stored", fmt::format("{}, {}, {}", bytes_text(static_cast<double>(s.n_bytes)),
-                                        plural(s.n_files, "file"), plural(s.n_tensors, "tensor")));
+    out += html_term(
+        "Stored", fmt::format("{}, {}, {}", bytes_text(static_cast<double>(s.n_bytes)),
+                              plural_text(s.n_files, "file"), plural_text(s.n_tensors, "tensor")));
     std::vector<std::string> linears;
     for (const auto& [scheme, n] : s.linears)
       linears.push_back(fmt::format("{} {}", count_text(n), scheme));
@@ -71,10 +62,10 @@ std::string reading_section(const Diagnosis& diagnosis) {
   std::string out = "<section>\n<h2>How it was read</h2>\n";
   out += fmt::format("<h3>Dialect: {}</h3>\n{}",
                      html_escape(diagnosis.dialect.empty() ? "unknown" : diagnosis.dialect),
-                     list_of(diagnosis.dialect_evidence));
+                     html_list(diagnosis.dialect_evidence));
   out += fmt::format("<h3>Global scales: weights {}, activations {}</h3>\n{}",
                      html_escape(convention.weight_global), html_escape(convention.input),
-                     list_of(convention.evidence));
+                     html_list(convention.evidence));
   return out + "</section>\n";
 }
 
@@ -112,7 +103,7 @@ std::string finding_block(const Finding& f) {
     facts += html_term("Threshold", check->threshold) + html_term("Why", check->reason);
   if (!facts.empty()) out += fmt::format("<dl class=\"facts\">\n{}</dl>\n", facts);
   if (f.activation_only) out += "<p>It concerns activation scales alone.</p>\n";
-  if (f.instances.size() > 1) out += fmt::format("<p>Worst first:</p>\n{}", list_of(f.instances));
+  if (f.instances.size() > 1) out += fmt::format("<p>Worst first:</p>\n{}", html_list(f.instances));
   return out + "</details>\n";
 }
 
@@ -273,15 +264,17 @@ std::string charts_section(const Diagnosis& diagnosis) {
 
 }  // namespace
 
-std::string html_report(const Diagnosis& diagnosis) {
+std::string html_report(const Diagnosis& diagnosis, const ReportComparisons& beside) {
   std::string out =
       page_begin(fmt::format("{}: {}", diagnosis.model, verdict_name(diagnosis.verdict)));
   out += verdict_section(diagnosis) + reading_section(diagnosis) + findings_section(diagnosis);
+  out += engine_section(beside);
+  if (beside.against != nullptr) out += against_section(*beside.against);
   if (diagnosis.verdict != Verdict::kUnreadable)
     out += charts_section(diagnosis) + worst_table(diagnosis);
   if (!diagnosis.skipped.empty())
     out +=
-        fmt::format("<section>\n<h2>Not judged</h2>\n{}</section>\n", list_of(diagnosis.skipped));
+        fmt::format("<section>\n<h2>Not judged</h2>\n{}</section>\n", html_list(diagnosis.skipped));
   out += fmt::format("<footer><p>{} checked in {:.3g} s.</p></footer>\n",
                      bytes_text(static_cast<double>(diagnosis.summary.checked_bytes)),
                      diagnosis.summary.seconds);

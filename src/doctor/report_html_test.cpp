@@ -247,6 +247,107 @@ TEST(HtmlReport, EverythingFromTheCheckpointIsEscaped) {
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(&#39;x&quot;)&amp;\\n\\u{202e}\\xff"));
 }
 
+EnginePrediction prediction(std::string effect, std::string symptom, std::string message) {
+  EnginePrediction p;
+  p.engine = "vllm";
+  p.effect = std::move(effect);
+  p.symptom = std::move(symptom);
+  p.message = std::move(message);
+  p.source = "vllm/model.py:12";
+  return p;
+}
+
+TEST(HtmlReport, WhatAnEngineWouldDoIsThereInOrderOfHarm) {
+  std::vector<EnginePrediction> predictions = {
+      prediction("not loaded", "NaN", "the scale is never read"),
+      prediction("merged by max", "gain x 1.2545", "gate and up share one scale"),
+      prediction("flushed", "partly zeros", "small scales become zero"),
+      prediction("not known", "not known", "the name map does not have these tensors")};
+  predictions[0].tensor = "model.layers.3.down_proj.input_scale";
+  predictions[0].first_layer = 3;
+  predictions[1].count = 1200;
+  const std::string html =
+      html_report(sample(), {.engine = "vllm", .predictions = predictions, .against = nullptr});
+  expect_well_formed(html);
+  expect_self_contained(html);
+  const std::string text = parsed(html).text;
+  for (const char* part :
+       {"What vllm would do", "not loaded", "NaN", "First layer3", "merged by max", "gain x 1.2545",
+        "1,200 times", "not known", "vllm/model.py:12"})
+    EXPECT_THAT(text, HasSubstr(part));
+  size_t at = html.find("What vllm would do");
+  for (const char* part : {"group error", "not loaded", "group error", "merged by max",
+                           "group warning", "flushed", "group note", "not known"}) {
+    at = html.find(part, at);
+    ASSERT_NE(at, std::string::npos) << part;
+  }
+  EXPECT_THAT(html_report(sample(), {.engine = "vllm", .predictions = {}, .against = nullptr}),
+              HasSubstr("Nothing that is known keeps vllm from reading this file"));
+  EXPECT_THAT(html_report(sample()), Not(HasSubstr("would do")));
+}
+
+AgainstReport differences(size_t n) {
+  AgainstReport report;
+  for (size_t i = 0; i < n; ++i) {
+    WeightDifference d;
+    d.module = "model.layers." + std::to_string(i) + ".down_proj";
+    d.scheme = Scheme::kNvfp4;
+    d.cosine = 0.5 + 0.001 * static_cast<double>(i);
+    report.tensors.push_back(d);
+  }
+  return report;
+}
+
+TEST(HtmlReport, TheReferenceIsThereWithItsWorstTensors) {
+  AgainstReport report = differences(103);
+  WeightDifference& worst = report.tensors[0];
+  worst.relative_l2 = 0.26;
+  worst.rms_ratio = 1.25;
+  worst.ratio_name = "5/4";
+  worst.worst_row = 17;
+  worst.worst_block = 4;
+  worst.worst_block_error = 0.875;
+  worst.reference_module = "model.layers.0.fused";
+  report.n_plain = 60;
+  report.n_plain_equal = 59;
+  report.only_here = {"here.alone"};
+  report.only_reference = {"there.alone"};
+  report.not_compared = {"packed.table"};
+  const std::string html =
+      html_report(sample(), {.engine = {}, .predictions = {}, .against = &report});
+  if (const char* path = std::getenv("SX_AGAINST_OUT")) std::ofstream(path) << html;
+  expect_well_formed(html);
+  expect_self_contained(html);
+  for (const char* part :
+       {"<td>nvfp4 of bf16</td><td>0.50000</td><td>0.2600</td><td>1.25000</td><td>5/4</td>"
+        "<td>row 17, group 4: 0.875</td>",
+        "model.layers.0.down_proj (there model.layers.0.fused)", "model.layers.99.down_proj",
+        "And 3 more, better than these.", "59 of 60 norms", "here.alone", "there.alone",
+        "packed.table"})
+    EXPECT_THAT(html, HasSubstr(part));
+  EXPECT_THAT(html, Not(HasSubstr("model.layers.100.down_proj")));
+  const AgainstReport nothing;
+  EXPECT_THAT(html_report(sample(), {.engine = {}, .predictions = {}, .against = &nothing}),
+              HasSubstr("No linear is in both."));
+}
+
+TEST(HtmlReport, EnginesAndReferencesAreEscaped) {
+  const std::string evil = "</title><script>alert('x\")&\n\xE2\x80\xAE\xFF";
+  std::vector<EnginePrediction> predictions = {prediction(evil, evil, evil)};
+  predictions[0].tensor = predictions[0].source = evil;
+  AgainstReport report = differences(1);
+  report.tensors[0].module = report.tensors[0].reference_module = evil;
+  report.tensors[0].ratio_name = evil;
+  report.only_here = report.only_reference = report.not_compared = {evil};
+  const std::string html =
+      html_report(sample(), {.engine = evil, .predictions = predictions, .against = &report});
+  expect_well_formed(html);
+  expect_self_contained(html);
+  EXPECT_THAT(html, Not(HasSubstr("alert('")));
+  EXPECT_THAT(html, Not(HasSubstr("\xE2\x80\xAE")));
+  EXPECT_THAT(html, Not(HasSubstr("\xFF")));
+}
+
 TEST(HtmlReport, AModelWithoutFourBitLinearsHasNoCharts) {
   Diagnosis d;
   d.model = "plain";

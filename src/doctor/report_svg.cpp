@@ -25,6 +25,22 @@ std::string html_escape(std::string_view text) {
   return out;
 }
 
+std::string html_term(std::string_view name, std::string_view value) {
+  if (value.empty()) return {};
+  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, html_escape(value));
+}
+
+std::string html_list(const std::vector<std::string>& items) {
+  if (items.empty()) return {};
+  std::string out = "<ul>\n";
+  for (const std::string& item : items) out += fmt::format("<li>{}</li>\n", html_escape(item));
+  return out + "</ul>\n";
+}
+
+std::string plural_text(int64_t n, std::string_view one) {
+  return fmt::format("{} {}{}", count_text(n), one, n == 1 ? "" : "s");
+}
+
 std::string percent_text(double share) {
   if (share == 0) return "0";
   if (share < 1e-5) return fmt::format("{:.2g} ppm", share * 1e6);
@@ -66,11 +82,6 @@ std::string page_begin(std::string_view title) {
       html_escape(title));
   out += kReportStyle;
   return out + "</style>\n</head>\n<body>\n<main>\n";
-}
-
-std::string html_term(std::string_view name, std::string_view value) {
-  if (value.empty()) return {};
-  return fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", name, html_escape(value));
 }
 
 std::string svg_begin(std::string_view id, double height, std::string_view title,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sextant {
 
@@ -14,16 +15,18 @@ inline constexpr double kChartRight = 628;  // where the drawing ends
 // Text for HTML: &, <, > and quotes as entities, control and direction characters as quote.h shows
 // them.
 std::string html_escape(std::string_view text);
-std::string percent_text(double share);  // "0", "0.3 ppm", "0.012 %", "12 %"
-std::string scale_text(double g);        // "2.51e-4"
-std::string count_text(int64_t n);       // "1,234,567"
-std::string bytes_text(double n_bytes);  // "512 B", "1.29 GB"
+std::string html_term(std::string_view name,
+                      std::string_view value);                 // of a <dl>; empty without value
+std::string html_list(const std::vector<std::string>& items);  // <ul>; empty without items
+std::string plural_text(int64_t n, std::string_view one);      // "1 file", "2,000 files"
+std::string percent_text(double share);                        // "0", "0.3 ppm", "0.012 %", "12 %"
+std::string scale_text(double g);                              // "2.51e-4"
+std::string count_text(int64_t n);                             // "1,234,567"
+std::string bytes_text(double n_bytes);                        // "512 B", "1.29 GB"
 
 // A page that needs no network and no script, up to <main>; title is escaped here.
 std::string page_begin(std::string_view title);
 inline constexpr std::string_view kPageEnd = "</main>\n</body>\n</html>\n";
-// A line of <dl class="facts">; nothing for an empty value, which is escaped here.
-std::string html_term(std::string_view name, std::string_view value);
 
 // Opens an <svg> with a title and a description for those who cannot see it; the text is escaped
 // here. What follows ends with "</svg></div>".

@@ -114,9 +114,12 @@ std::string text_report(const Diagnosis& d, const TextReportOptions& options) {
     out += fmt::format("\nand {} more kinds of findings (-v)\n", shown - kShownFindings);
   if (options.details) {
     out += "\n";
-    for (const std::string& line : d.dialect_evidence) out += fmt::format("dialect: {}\n", line);
-    for (const std::string& line : d.convention.evidence) out += fmt::format("scales: {}\n", line);
-    for (const std::string& line : d.skipped) out += fmt::format("not judged: {}\n", line);
+    for (const std::string& line : d.dialect_evidence)
+      out += fmt::format("dialect: {}\n", escape_text(line));
+    for (const std::string& line : d.convention.evidence)
+      out += fmt::format("scales: {}\n", escape_text(line));
+    for (const std::string& line : d.skipped)
+      out += fmt::format("not judged: {}\n", escape_text(line));
   } else if (notes > 0 || !d.skipped.empty()) {
     out += fmt::format(
         "\n{}\n",
@@ -133,7 +136,7 @@ std::string text_report(std::string_view engine, std::span<const EnginePredictio
                        engine);
   std::string out = fmt::format("\n{} would\n", engine);
   for (const EnginePrediction& p : predictions) {
-    out += fmt::format("  {}: {}{}{}\n", p.effect, p.symptom,
+    out += fmt::format("  {}: {}{}{}\n", p.effect, escape_text(p.symptom),
                        p.first_layer ? fmt::format(", first in layer {}", *p.first_layer) : "",
                        p.count > 1 ? fmt::format(" ({} in all)", p.count) : "");
     out += fmt::format("    {} [{}]\n", escape_text(p.message), p.source);

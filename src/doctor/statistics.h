@@ -25,7 +25,8 @@ struct CodeStatistics {
   int64_t n_lost_blocks = 0;
   int64_t first_lost_row = -1;
   int64_t first_lost_group = -1;
-  double rms = 0;  // of q * S, without the global scale; of a sample of at least 1024 blocks
+  double rms =
+      0;  // of q * S, without the global scale; of a sample: 1024 blocks of the whole linear
 
   int64_t codes(int value) const {
     return low[static_cast<size_t>(value)] + high[static_cast<size_t>(value)];

@@ -1,4 +1,4 @@
-// The bit-plane counts against a count of one code at a time.
+// The counts against a count of one code at a time.
 #include "doctor/statistics.h"
 
 #include <gtest/gtest.h>

@@ -149,7 +149,7 @@ bool is_close(double ratio, double expected) {
 
 }  // namespace
 
-WeightRows::WeightRows(const LinearRecord& record) : record_(record) {
+WeightRows::WeightRows(const LinearRecord& record) : rows_(record), record_(rows_.record()) {
   if (!record.pre_quant_scale) return;
   columns_.resize(static_cast<size_t>(record.k));
   SX_CHECK(record.pre_quant_scale.info->n_elements() == record.k, "{} columns", record.k);
@@ -212,11 +212,6 @@ std::string ratio_name(double ratio, std::optional<float> g) {
   return {};
 }
 
-void release_pages_of(const TensorRef& tensor) {
-  if (tensor && tensor.converted == nullptr)
-    tensor.file->file().release(tensor.info->begin, tensor.info->end);
-}
-
 WeightDifference weight_difference(const std::string& module, RowSpan here, RowSpan reference,
                                    int64_t n, ThreadPool& pool) {
   const int64_t k = here.record->k;
@@ -240,8 +235,8 @@ WeightDifference weight_difference(const std::string& module, RowSpan here, RowS
   DifferenceSums sums;
   for (const DifferenceSums& part : slices) sums.add(part);
   for (const LinearRecord* record : {here.record, reference.record}) {
-    release_pages_of(record->weight);
-    release_pages_of(record->scales);
+    release_pages(record->weight);
+    release_pages(record->scales);
   }
 
   WeightDifference out;

@@ -7,6 +7,7 @@
 
 #include "base/thread_pool.h"
 #include "checkpoint/record.h"
+#include "checkpoint/row_order.h"
 #include "doctor/against.h"
 
 namespace sextant {
@@ -20,6 +21,7 @@ class WeightRows {
   void read(int64_t row, std::vector<float>& scratch, float* out) const;
 
  private:
+  RowOrdered rows_;
   const LinearRecord& record_;
   std::vector<float> columns_;  // pre_quant_scale, empty where there is none
 };
@@ -38,6 +40,5 @@ WeightDifference weight_difference(const std::string& module, RowSpan here, RowS
 // and for 1.
 std::string ratio_name(double ratio, std::optional<float> g);
 
-void release_pages_of(const TensorRef& tensor);
 
 }  // namespace sextant

@@ -19,7 +19,7 @@ namespace {
 
 enum class Feed : uint8_t { kOnePrefill, kTokenByToken, kOther };
 
-// Running comparison of one [S, T, width] tensor, rows in any order.
+// Running comparison of one tensor, [S, T, width] or [S * T, width], rows in any order.
 class TensorComparison {
  public:
   TensorComparison(const Dump& dump, const TensorInfo& info, double bound)
@@ -28,14 +28,14 @@ class TensorComparison {
     row_.bound = bound;
   }
 
-  void add(int64_t seq, int64_t pos, std::span<const float> ours) {
-    const int64_t width = info_.shape[2];
-    const int64_t base = (seq * info_.shape[1] + pos) * width;
+  // row counts over all sequences.
+  void add(int64_t row, std::span<const float> ours) {
+    const int64_t width = info_.shape.back();
     for (int64_t i = 0; i < width; ++i) {
       const double a = ours[static_cast<size_t>(i)];
-      const double b = dump_.value(info_, base + i);
+      const double b = dump_.value(info_, row * width + i);
       const double diff = std::abs(a - b);
-      if (!(diff <= row_.bound) && row_.first_over.empty()) row_.first_over = {seq, pos, i};
+      if (!(diff <= row_.bound) && row_.first_over.empty()) row_.first_over = index_of(row, i);
       // A NaN stays: nothing is larger than it.
       if (!(diff <= row_.max_abs_diff) && !std::isnan(row_.max_abs_diff)) row_.max_abs_diff = diff;
       ours_ += a * a;
@@ -55,6 +55,11 @@ class TensorComparison {
   }
 
  private:
+  std::vector<int64_t> index_of(int64_t row, int64_t column) const {
+    if (info_.shape.size() == 2) return {row, column};
+    return {row / info_.shape[1], row % info_.shape[1], column};
+  }
+
   const Dump& dump_;
   const TensorInfo& info_;
   DumpRow row_;
@@ -63,18 +68,59 @@ class TensorComparison {
   double dot_ = 0;
 };
 
-// Compares hidden states as they pass: "embed" is hidden.0, "hidden" of layer i is hidden.(i + 1).
-class HiddenProbe : public Probe {
+// The same of a tensor of ids, which must be equal.
+class IdComparison {
  public:
-  std::map<int64_t, TensorComparison> tensors;  // by number in the dump
-  int64_t seq = 0;
-  int64_t pos = 0;  // of the first row of this step
+  IdComparison(std::string tensor, Dump::Ids ids) : ids_(std::move(ids)) {
+    row_.tensor = std::move(tensor);
+  }
+  const Dump::Ids& ids() const { return ids_; }
+
+  void add(int64_t row, std::span<const int32_t> ours) {
+    const std::span<const int32_t> theirs = ids_.row(row);
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      if (ours[i] == theirs[i]) continue;
+      row_.max_abs_diff += 1;
+      if (row_.first_over.empty()) row_.first_over = {row, static_cast<int64_t>(i)};
+    }
+    row_.n_elements += ids_.cols;
+  }
+
+  DumpRow take() {
+    row_.ok = row_.first_over.empty();
+    return std::move(row_);
+  }
+
+ private:
+  Dump::Ids ids_;
+  DumpRow row_;
+};
+
+// Compares what passes in a layer, by its number: "embed" is hidden.0, "hidden" of layer i is
+// hidden.(i + 1), routers have their layer's.
+class LayerProbe : public Probe {
+ public:
+  std::map<int64_t, TensorComparison> hidden;
+  std::map<int64_t, TensorComparison> router_weights;
+  std::map<int64_t, IdComparison> router_ids;
+  int64_t row = 0;  // of the first row of this step, over all sequences
 
   void visit(const Tap& tap, Mat<const float> values) override {
-    if (tap.name != "embed" && tap.name != "hidden") return;
-    const auto found = tensors.find(tap.layer + 1);
+    if (tap.name == "embed" || tap.name == "hidden")
+      add(hidden, tap.layer + 1, values);
+    else if (tap.name == "router_weights")
+      add(router_weights, tap.layer, values);
+  }
+  void visit_ids(const Tap& tap, Mat<const int32_t> ids) override {
+    if (tap.name == "router_ids") add(router_ids, tap.layer, ids);
+  }
+
+ private:
+  template <class Comparison, class T>
+  void add(std::map<int64_t, Comparison>& tensors, int64_t number, Mat<const T> values) {
+    const auto found = tensors.find(number);
     if (found == tensors.end()) return;
-    for (int64_t r = 0; r < values.rows; ++r) found->second.add(seq, pos + r, values.row(r));
+    for (int64_t r = 0; r < values.rows; ++r) found->second.add(row + r, values.row(r));
   }
 };
 
@@ -127,8 +173,12 @@ class DumpComparison {
         const bool cached = name == "logits_cached";
         const bool wanted = cached ? feed_ == Feed::kTokenByToken : whole;
         SX_TRY(add_floats(info, model_.config().n_vocab, wanted, report, cached ? 2 : 1));
-      } else if (const auto layer = hidden_number(name); layer && *layer <= n_layers) {
+      } else if (const auto layer = number_in(name, "hidden.", ""); layer && *layer <= n_layers) {
         SX_TRY(add_floats(info, model_.config().d_model, whole, report, 0, *layer));
+      } else if (const auto routed = number_in(name, "router.", ".weights"); routed) {
+        SX_TRY(add_router_weights(info, *routed, whole, report));
+      } else if (const auto chosen = number_in(name, "router.", ".ids"); chosen) {
+        SX_TRY(add_router_ids(info, *chosen, whole, report));
       } else if (name == "greedy_ids") {
         if (!whole) {
           report.skipped.push_back("greedy_ids: dynamic NTK, made by whole prefills");
@@ -146,12 +196,14 @@ class DumpComparison {
     return {};
   }
 
-  static std::optional<int64_t> hidden_number(std::string_view name) {
-    constexpr std::string_view kPrefix = "hidden.";
-    if (!name.starts_with(kPrefix)) return std::nullopt;
+  // The number between prefix and suffix, where that is all of the name.
+  static std::optional<int64_t> number_in(std::string_view name, std::string_view prefix,
+                                          std::string_view suffix) {
+    if (name.size() <= prefix.size() + suffix.size()) return std::nullopt;
+    if (!name.starts_with(prefix) || !name.ends_with(suffix)) return std::nullopt;
     int64_t number = -1;
-    const char* end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, number);
+    const char* end = name.data() + name.size() - suffix.size();
+    const auto parsed = std::from_chars(name.data() + prefix.size(), end, number);
     if (parsed.ec != std::errc() || parsed.ptr != end || number < 0) return std::nullopt;
     return number;
   }
@@ -162,16 +214,62 @@ class DumpComparison {
     SX_ASSIGN(const TensorInfo* tensor, dump_.floats(info.name, {ids_.rows, ids_.cols, width}));
     SX_ASSIGN(const double bound, dump_.bound(info.name));
     if (!wanted) {
-      report.skipped.push_back(info.name + (kind == 2 ? ": holds for token by token only"
-                                                      : ": dynamic NTK, holds for one prefill"));
+      if (kind == 2)
+        report.skipped.push_back(info.name + ": holds for token by token only");
+      else
+        skip_dynamic(info, report);
       return {};
     }
     TensorComparison comparison(dump_, *tensor, bound);
     if (kind == 0)
-      probe_.tensors.emplace(layer, std::move(comparison));
+      probe_.hidden.emplace(layer, std::move(comparison));
     else
       logit_tensors_.push_back(std::move(comparison));
     return {};
+  }
+
+  Status check_router(const TensorInfo& info, int64_t layer) const {
+    const std::vector<bool>& sparse = model_.config().sparse;
+    if (layer < static_cast<int64_t>(sparse.size()) && sparse[static_cast<size_t>(layer)])
+      return {};
+    return fail_at({dump_.file().path().string(), info.name, {}, {}}, Code::kInput,
+                   "{}: {} is there, but layer {} of this model has no experts",
+                   dump_.file().path().string(), info.name, layer);
+  }
+
+  Status add_router_weights(const TensorInfo& info, int64_t layer, bool wanted,
+                            DumpReport& report) {
+    SX_TRY(check_router(info, layer));
+    SX_ASSIGN(const TensorInfo* tensor,
+              dump_.floats(info.name, {ids_.rows * ids_.cols, model_.config().top_k}));
+    // One bound for all layers, router.weights, unless this one has its own.
+    SX_ASSIGN(const double bound, dump_.bound(info.name, "router.weights"));
+    if (!wanted) {
+      skip_dynamic(info, report);
+      return {};
+    }
+    probe_.router_weights.emplace(layer, TensorComparison(dump_, *tensor, bound));
+    return {};
+  }
+
+  Status add_router_ids(const TensorInfo& info, int64_t layer, bool wanted, DumpReport& report) {
+    SX_TRY(check_router(info, layer));
+    SX_ASSIGN(Dump::Ids ids, dump_.ids(info.name, model_.config().n_experts));
+    if (ids.rows != ids_.rows * ids_.cols || ids.cols != model_.config().top_k)
+      return fail_at({dump_.file().path().string(), info.name, {}, {}}, Code::kInput,
+                     "{}: {} is I64 [{}, {}], expected [{}, {}] for this model",
+                     dump_.file().path().string(), info.name, ids.rows, ids.cols,
+                     ids_.rows * ids_.cols, model_.config().top_k);
+    if (!wanted) {
+      skip_dynamic(info, report);
+      return {};
+    }
+    probe_.router_ids.emplace(layer, IdComparison(info.name, std::move(ids)));
+    return {};
+  }
+
+  static void skip_dynamic(const TensorInfo& info, DumpReport& report) {
+    report.skipped.push_back(info.name + ": dynamic NTK, holds for one prefill");
   }
 
   Mat<float> step(KvSequence& kv, std::span<const int32_t> ids, int64_t pos, Probe* probe) {
@@ -190,12 +288,11 @@ class DumpComparison {
     int64_t pos = 0;
     std::span<const float> last;
     for (const int64_t n : steps_) {
-      probe_.seq = s;
-      probe_.pos = pos;
+      probe_.row = s * ids_.cols + pos;
       const Mat<float> logits = step(
           kv, ids_.row(s).subspan(static_cast<size_t>(pos), static_cast<size_t>(n)), pos, &probe_);
       for (TensorComparison& tensor : logit_tensors_)
-        for (int64_t r = 0; r < n; ++r) tensor.add(s, pos + r, logits.row(r));
+        for (int64_t r = 0; r < n; ++r) tensor.add(probe_.row + r, logits.row(r));
       last = logits.row(n - 1);
       pos += n;
     }
@@ -221,7 +318,9 @@ class DumpComparison {
   }
 
   void finish(DumpReport& report) {
-    for (auto& [number, tensor] : probe_.tensors) report.rows.push_back(tensor.take());
+    for (auto& [number, tensor] : probe_.hidden) report.rows.push_back(tensor.take());
+    for (auto& [number, tensor] : probe_.router_ids) report.rows.push_back(tensor.take());
+    for (auto& [number, tensor] : probe_.router_weights) report.rows.push_back(tensor.take());
     for (TensorComparison& tensor : logit_tensors_) report.rows.push_back(tensor.take());
     if (!greedy_) return;
     DumpRow row;
@@ -242,7 +341,7 @@ class DumpComparison {
   std::vector<int64_t> steps_;
   Feed feed_ = Feed::kOnePrefill;
   bool dynamic_ = false;
-  HiddenProbe probe_;
+  LayerProbe probe_;
   std::vector<TensorComparison> logit_tensors_;
   StepBuffersPtr buffers_;
   std::vector<float> logits_;
@@ -256,7 +355,7 @@ bool DumpReport::ok() const {
   return std::all_of(rows.begin(), rows.end(), [](const DumpRow& row) { return row.ok; });
 }
 
-Result<DumpReport> compare_dump(const std::filesystem::path& model,
+Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,
                                 const std::filesystem::path& dump_dir, const DumpOptions& options,
                                 ThreadPool& pool) {
   if (options.prefill_chunk < 0)
@@ -267,7 +366,8 @@ Result<DumpReport> compare_dump(const std::filesystem::path& model,
   if (model_options.policies.empty()) {
     SX_ASSIGN(model_options.policies, dump.model_policies());
   }
-  SX_ASSIGN(const std::shared_ptr<const Model> loaded, Model::load(model, model_options, pool));
+  SX_ASSIGN(const std::shared_ptr<const Model> loaded,
+            Model::load(std::move(model), model_options, pool));
   DumpReport report;
   report.policy = dump.policy();
   report.applied = model_options.policies;

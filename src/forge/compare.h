@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ struct DumpOptions {
 struct DumpRow {
   std::string tensor;
   int64_t n_elements = 0;
-  double max_abs_diff = 0;  // greedy_ids: how many differ
+  double max_abs_diff = 0;  // ids (greedy_ids, router.i.ids): how many differ
   double bound = 0;
   double cosine = 1;
   double rms_ratio = 1;             // rms(ours) / rms(dump)
@@ -48,7 +49,7 @@ struct DumpReport {
 };
 
 // Errors for what cannot be compared at all; differences are rows that are not ok.
-Result<DumpReport> compare_dump(const std::filesystem::path& model,
+Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,
                                 const std::filesystem::path& dump, const DumpOptions& options,
                                 ThreadPool& pool);
 

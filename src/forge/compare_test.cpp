@@ -1,5 +1,5 @@
-// compare_dump over every dense golden directory: one prefill, token by token, in chunks; and what
-// it says about dumps and models that do not fit.
+// compare_dump over every golden directory of a model: one prefill, token by token, in chunks; and
+// what it says about dumps and models that do not fit.
 #include "forge/compare.h"
 
 #include <algorithm>
@@ -22,9 +22,16 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::TempDir;
 
+Result<DumpReport> compare_path(const std::filesystem::path& model,
+                                const std::filesystem::path& dump, const DumpOptions& options,
+                                ThreadPool& pool) {
+  SX_ASSIGN(auto checkpoint, Checkpoint::open(model));
+  return compare_dump(std::move(checkpoint), dump, options, pool);
+}
+
 DumpReport compare(const std::string& directory, const DumpOptions& options) {
   ThreadPool pool(2);
-  const auto report = compare_dump(golden_dir(directory), golden_dir(directory), options, pool);
+  const auto report = compare_path(golden_dir(directory), golden_dir(directory), options, pool);
   EXPECT_TRUE(report.has_value()) << directory << ": " << report.error().text;
   return report ? *report : DumpReport{};
 }
@@ -79,7 +86,52 @@ TEST_P(CompareDump, in_chunks_with_every_table) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, CompareDump, ::testing::ValuesIn(testing::dense_directories()),
+// Router tensors of every layer with experts, and of no other.
+TEST(CompareRouters, ids_are_equal_and_weights_bounded) {
+  const DumpReport all = compare("qwen3-moe", {});
+  expect_ok(all, "qwen3-moe");
+  const DumpReport mixed = compare("qwen3-moe-mixed", {});
+  for (const char* tensor : {"router.0.ids", "router.0.weights", "router.1.ids"})
+    EXPECT_TRUE(has_row(all, tensor)) << tensor;
+  for (const DumpRow& row : all.rows) {
+    if (!row.tensor.starts_with("router.")) continue;
+    EXPECT_EQ(row.n_elements, 2 * 48 * 3) << row.tensor;
+    if (row.tensor.ends_with(".weights")) {
+      EXPECT_EQ(row.bound, 4.35e-05);
+    }
+  }
+  EXPECT_TRUE(has_row(mixed, "router.3.ids"));
+  EXPECT_FALSE(has_row(mixed, "router.1.ids"));
+}
+
+// Two rows of the router swapped: its experts are chosen in each other's place.
+TEST(CompareRouters, another_choice_is_counted) {
+  TempDir dir;
+  EditedCheckpoint c("qwen3-moe");
+  std::string& bytes = c.tensors["model.layers.1.mlp.gate.weight"].bytes;
+  std::swap_ranges(bytes.begin(), bytes.begin() + 128, bytes.begin() + 128);
+  c.write(dir.path());
+  ThreadPool pool(2);
+  const auto report = compare_path(dir.path(), golden_dir("qwen3-moe"), {}, pool);
+  ASSERT_TRUE(report.has_value()) << report.error().text;
+  const std::vector<int32_t> ids = testing::dump_router_ids("qwen3-moe", 1);
+  const auto n_concerned = std::count_if(ids.begin(), ids.end(), [](int32_t id) { return id < 2; });
+  for (const DumpRow& row : report->rows) {
+    if (row.tensor == "router.0.ids") {
+      EXPECT_TRUE(row.ok);
+    }
+    if (row.tensor == "router.1.ids") {
+      EXPECT_FALSE(row.ok);
+      EXPECT_EQ(row.first_over.size(), 2U);
+      EXPECT_EQ(row.max_abs_diff, static_cast<double>(n_concerned));
+    }
+    if (row.tensor == "router.1.weights") {
+      EXPECT_TRUE(row.ok);  // the same weights, of other experts
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CompareDump, ::testing::ValuesIn(testing::model_directories()),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -91,7 +143,7 @@ TEST(CompareDumpErrors, dynamic_ntk_in_chunks_has_no_right_answer) {
   DumpOptions options;
   options.prefill_chunk = 20;
   const auto dir = golden_dir("llama-rope-dynamic");
-  const auto report = compare_dump(dir, dir, options, pool);
+  const auto report = compare_path(dir, dir, options, pool);
   ASSERT_FALSE(report.has_value());
   EXPECT_EQ(report.error().code, Code::kInput);
   EXPECT_THAT(report.error().text, HasSubstr("none of its tensors can be compared this way"));
@@ -104,7 +156,7 @@ TEST(CompareDumpErrors, a_changed_weight_is_over_the_bound) {
   bytes[2 * 160 * 5 + 1] ^= 0x40;  // one weight of row 5, far off
   c.write(dir.path());
   ThreadPool pool(2);
-  const auto report = compare_dump(dir.path(), golden_dir("llama2"), {}, pool);
+  const auto report = compare_path(dir.path(), golden_dir("llama2"), {}, pool);
   ASSERT_TRUE(report.has_value()) << report.error().text;
   EXPECT_FALSE(report->ok());
   for (const DumpRow& row : report->rows) {
@@ -122,13 +174,29 @@ TEST(CompareDumpErrors, what_does_not_fit) {
   ThreadPool pool(1);
   const auto error = [&](const std::filesystem::path& model, const std::filesystem::path& dump,
                          const DumpOptions& options) {
-    const auto report = compare_dump(model, dump, options, pool);
+    const auto report = compare_path(model, dump, options, pool);
     EXPECT_FALSE(report.has_value());
     return report ? Error{} : report.error();
   };
   // Another model's dump: the shapes do not fit.
   Error e = error(golden_dir("llama2"), golden_dir("qwen3"), {});
   EXPECT_EQ(e.code, Code::kInput);
+  // Routers where this model has no experts.
+  TempDir dense;
+  EditedCheckpoint sparse("qwen3-moe");
+  sparse.config["mlp_only_layers"] = {0};
+  for (auto tensor = sparse.tensors.begin(); tensor != sparse.tensors.end();)
+    tensor = tensor->first.starts_with("model.layers.0.mlp.") ? sparse.tensors.erase(tensor)
+                                                              : std::next(tensor);
+  for (const char* part : {"gate_proj", "up_proj"})
+    sparse.tensors[std::string("model.layers.0.mlp.") + part + ".weight"] =
+        testing::bf16_tensor({128, 64}, std::vector<float>(128 * 64, 0.01F));
+  sparse.tensors["model.layers.0.mlp.down_proj.weight"] =
+      testing::bf16_tensor({64, 128}, std::vector<float>(64 * 128, 0.01F));
+  sparse.write(dense.path());
+  e = error(dense.path(), golden_dir("qwen3-moe"), {});
+  EXPECT_EQ(e.code, Code::kInput);
+  EXPECT_THAT(e.text, AllOf(HasSubstr("router.0."), HasSubstr("layer 0"), HasSubstr("no experts")));
   // A policy of a later version.
   DumpOptions w4a4;
   w4a4.name = "dump_w4a4";

@@ -75,8 +75,9 @@ Result<std::vector<std::string>> Dump::model_policies() const {
                  json_name_, policy_);
 }
 
-Result<double> Dump::bound(std::string_view tensor) const {
-  for (const std::string_view key : {tensor, tensor.substr(0, tensor.find('.'))}) {
+Result<double> Dump::bound(std::string_view tensor, std::string_view kind) const {
+  if (kind.empty()) kind = tensor.substr(0, tensor.find('.'));
+  for (const std::string_view key : {tensor, kind}) {
     const auto found = bounds_.find(key);
     if (found != bounds_.end()) return found->second;
   }
@@ -101,7 +102,7 @@ float Dump::value(const TensorInfo& tensor, int64_t i) const {
   return value;
 }
 
-Result<Dump::Ids> Dump::ids(std::string_view tensor, int64_t n_vocab) const {
+Result<Dump::Ids> Dump::ids(std::string_view tensor, int64_t n_ids) const {
   const std::string path = file_.path().string();
   const TensorInfo* info = find(tensor);
   if (info == nullptr)
@@ -110,7 +111,7 @@ Result<Dump::Ids> Dump::ids(std::string_view tensor, int64_t n_vocab) const {
   if (info->dtype != DType::kI64 || info->shape.size() != 2 || info->n_elements() == 0 ||
       info->n_elements() > kMaxIds)
     return fail_at({path, info->name, {}, {}}, Code::kInput,
-                   "{}: {} is {} {}, expected I64 [sequences, positions] with 1 to {} ids", path,
+                   "{}: {} is {} {}, expected I64 in two dimensions with 1 to {} ids", path,
                    info->name, dtype_name(info->dtype), shape_text(info->shape), kMaxIds);
   Ids out;
   out.rows = info->shape[0];
@@ -118,10 +119,10 @@ Result<Dump::Ids> Dump::ids(std::string_view tensor, int64_t n_vocab) const {
   for (int64_t i = 0; i < info->n_elements(); ++i) {
     int64_t id = 0;
     std::memcpy(&id, file_.bytes(*info).data() + i * int64_t{sizeof(id)}, sizeof(id));
-    if (id < 0 || id >= n_vocab)
+    if (id < 0 || id >= n_ids)
       return fail_at({path, info->name, {}, {}}, Code::kInput,
                      "{}: {}[{}, {}] is {}, but the model's ids go from 0 to {}", path, info->name,
-                     i / out.cols, i % out.cols, id, n_vocab - 1);
+                     i / out.cols, i % out.cols, id, n_ids - 1);
     out.ids.push_back(static_cast<int32_t>(id));
   }
   return out;

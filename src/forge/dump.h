@@ -22,8 +22,9 @@ class Dump {
   // The --policy values that this dump's policy stands for: a name of docs/dumps.md, or such values
   // themselves, between spaces; kUnsupported for those of later versions.
   Result<std::vector<std::string>> model_policies() const;
-  // bounds[name], or that of the key before the first dot; an error where there is neither.
-  Result<double> bound(std::string_view tensor) const;
+  // bounds[name], or that of the kind, by default the name up to its first dot; an error where
+  // there is neither.
+  Result<double> bound(std::string_view tensor, std::string_view kind = {}) const;
 
   const SafetensorsFile& file() const { return file_; }
   const TensorInfo* find(std::string_view tensor) const { return file_.find(tensor); }
@@ -32,7 +33,7 @@ class Dump {
                                    const std::vector<int64_t>& shape) const;
   float value(const TensorInfo& tensor, int64_t i) const;
 
-  // int64 [rows, cols] with every id in [0, n_vocab).
+  // int64 [rows, cols] with every id in [0, n_ids).
   struct Ids {
     int64_t rows = 0;
     int64_t cols = 0;
@@ -41,7 +42,7 @@ class Dump {
       return {ids.data() + i * cols, static_cast<size_t>(cols)};
     }
   };
-  Result<Ids> ids(std::string_view tensor, int64_t n_vocab) const;
+  Result<Ids> ids(std::string_view tensor, int64_t n_ids) const;
 
  private:
   Dump(SafetensorsFile file, std::string json_name)

@@ -159,6 +159,7 @@ TEST(Quote, NamesCannotForgeAMessage) {
   EXPECT_EQ(quote_name("a'b\\c"), "'a\\'b\\\\c'");
   EXPECT_EQ(quote_name(std::string("\0\n\t\x7f\x1b[0m", 8)), "'\\x00\\n\\t\\x7f\\x1b[0m'");
   EXPECT_EQ(quote_name("é\xC2\x9B\xE2\x80\xAE\xFF"), "'é\\u{9b}\\u{202e}\\xff'");
+  EXPECT_EQ(quote_name("\xD8\x9C\xE2\x80\x8F\xE2\x81\xA9"), "'\\u{61c}\\u{200f}\\u{2069}'");
   EXPECT_EQ(quote_name("abcdef", 3), "'abc...' (6 bytes)");
   EXPECT_EQ(quote_name("aééé", 4), "'aé...' (7 bytes)");  // no character is cut
 }

@@ -8,9 +8,9 @@ namespace sextant {
 namespace {
 
 // Characters that a terminal obeys instead of showing: C0, DEL, C1, line and paragraph separators,
-// and the direction overrides.
+// and what changes the direction of text.
 bool is_unsafe(uint32_t c) {
-  return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x200E && c <= 0x200F) ||
+  return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x061C || (c >= 0x200E && c <= 0x200F) ||
          (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
 }
 

@@ -293,6 +293,10 @@ class HeaderReader {
     return {};
   }
 
+  static std::string shown(const TensorInfo* tensor) {
+    return tensor == nullptr ? "the header" : "tensor " + quote_name(tensor->name);
+  }
+
   // Sorted by offset each tensor must begin where the one before ended, and the last must end with
   // the file.
   Status check_layout() {
@@ -300,17 +304,11 @@ class HeaderReader {
     int64_t at = out.data_begin;
     const TensorInfo* previous = nullptr;
     for (const TensorInfo& tensor : out.tensors) {
-      const std::string before = previous == nullptr
-                                     ? std::string("the header")
-                                     : fmt::format("tensor {}", quote_name(previous->name));
-      if (tensor.begin < at)
+      if (tensor.begin != at)
         return bad_tensor(tensor.name, "data_offsets", tensor.begin,
-                          "overlap: expected it to begin at byte offset {} where {} ends, found {}",
-                          at, before, tensor.begin);
-      if (tensor.begin > at)
-        return bad_tensor(tensor.name, "data_offsets", tensor.begin,
-                          "hole: expected it to begin at byte offset {} where {} ends, found {}",
-                          at, before, tensor.begin);
+                          "{}: expected it to begin at byte offset {} where {} ends, found {}",
+                          tensor.begin < at ? "overlap" : "hole", at, shown(previous),
+                          tensor.begin);
       if (tensor.end > file_bytes_)
         return bad_tensor(tensor.name, "data_offsets", tensor.begin,
                           "truncated file: expected its bytes [{}, {}) inside the file, found {} "
@@ -323,8 +321,7 @@ class HeaderReader {
       return bad(at,
                  "trailing bytes: expected the file to end at byte offset {} with {}, found {} "
                  "more bytes",
-                 at, previous == nullptr ? "the header" : "tensor " + quote_name(previous->name),
-                 file_bytes_ - at);
+                 at, shown(previous), file_bytes_ - at);
     return {};
   }
 

@@ -38,7 +38,16 @@ bool is_plain(DType dtype) {
 }  // namespace
 
 void Binder::consume(const LinearRecord& record) {
-  for (std::string& name : checkpoint_.tensors_of(record)) consumed_.insert(std::move(name));
+  for (std::string& name : checkpoint_.tensors_of(record)) {
+    // A stack is consumed when all its experts are.
+    if (record.weight.expert >= 0) {
+      std::set<int64_t>& experts = consumed_experts_[name];
+      experts.insert(record.weight.expert);
+      const TensorRef stack = checkpoint_.tensor(record.weight.info->name);
+      if (static_cast<int64_t>(experts.size()) < stack.info->shape[0]) continue;
+    }
+    consumed_.insert(std::move(name));
+  }
 }
 
 TensorRef Binder::plain(const std::string& name, int64_t n, const char* what, bool optional) {
@@ -87,6 +96,13 @@ const LinearRecord* Binder::record_of(const std::string& module, int64_t n, int6
     return nullptr;
   }
   consume(*record);
+  if (record->column_major) {
+    wrong_.emplace_back(record->weight.info->name,
+                        fmt::format("{} is stored with its columns first, which is checked but not "
+                                    "run",
+                                    module));
+    return nullptr;
+  }
   if (record->n == n && record->k == k) return record;
   wrong_.emplace_back(
       record->weight.info->name,

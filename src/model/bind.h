@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ class Binder {
   // What the checkpoint was opened to allow: C16 tensors that are left over, C15 biases that are
   // missing (they count as zero). Anything else that is missing has no value to stand for.
   explicit Binder(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  bool has_linear(const std::string& module) const { return checkpoint_.linear(module) != nullptr; }
 
   // One linear [n, k], with its bias [n] where the architecture has one. What is wrong is noted,
   // and an empty record comes back; finish() reports it.
@@ -67,6 +70,7 @@ class Binder {
 
   const Checkpoint& checkpoint_;
   std::set<std::string, std::less<>> consumed_;
+  std::map<std::string, std::set<int64_t>> consumed_experts_;  // of stacks, by tensor
   std::vector<std::string> modules_;
   std::vector<std::string> missing_;                        // names
   std::vector<std::pair<std::string, std::string>> wrong_;  // names, sentences

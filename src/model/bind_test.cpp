@@ -28,17 +28,21 @@ class Bind : public ::testing::Test {
  protected:
   Result<std::shared_ptr<const Model>> load(const std::string& golden,
                                             const std::function<void(EditedCheckpoint&)>& change,
-                                            ModelOptions options = {}) {
-    EditedCheckpoint checkpoint(golden);
-    change(checkpoint);
-    checkpoint.write(dir_.path());
-    return Model::load(dir_.path(), options, pool_);
+                                            const ModelOptions& options = {},
+                                            std::vector<Allowance> allow = {}) {
+    EditedCheckpoint edited(golden);
+    change(edited);
+    edited.write(dir_.path());
+    SX_ASSIGN(auto checkpoint,
+              Checkpoint::open(dir_.path(), {.limits = {}, .allow = std::move(allow)}));
+    return Model::load(std::move(checkpoint), options, pool_);
   }
 
   void expect_refused(const std::string& golden,
                       const std::function<void(EditedCheckpoint&)>& change, Code code,
-                      const ::testing::Matcher<std::string>& text, ModelOptions options = {}) {
-    const auto model = load(golden, change, std::move(options));
+                      const ::testing::Matcher<std::string>& text,
+                      const ModelOptions& options = {}) {
+    const auto model = load(golden, change, options);
     ASSERT_FALSE(model.has_value());
     EXPECT_EQ(model.error().code, code) << model.error().text;
     EXPECT_THAT(model.error().text, text);
@@ -69,9 +73,8 @@ TEST_F(Bind, a_missing_norm_and_a_missing_bias) {
     c.tensors.erase("model.layers.0.self_attn.k_proj.bias");
   };
   expect_refused("qwen2", drop, Code::kModel, HasSubstr("model.layers.0.self_attn.k_proj.bias"));
-  ModelOptions options;
-  options.allow = {{"C15", "*.k_proj.bias"}};  // a bias that is not there counts as zero
-  EXPECT_TRUE(load("qwen2", drop, options).has_value());
+  // A bias that is not there counts as zero.
+  EXPECT_TRUE(load("qwen2", drop, {}, {{"C15", "*.k_proj.bias"}}).has_value());
 }
 
 TEST_F(Bind, a_missing_scale_is_named_as_such) {
@@ -110,9 +113,7 @@ TEST_F(Bind, a_tensor_that_nobody_takes) {
   };
   expect_refused("llama2", add, Code::kModel,
                  AllOf(HasSubstr("model.layers.0.mlp.router.weight"), HasSubstr("no place")));
-  ModelOptions options;
-  options.allow = {{"C16", "*.router.weight"}};
-  const auto model = load("llama2", add, options);
+  const auto model = load("llama2", add, {}, {{"C16", "*.router.weight"}});
   ASSERT_TRUE(model.has_value()) << model.error().text;
   bool noted = false;
   for (const Finding& f : (*model)->findings())
@@ -149,9 +150,7 @@ TEST_F(Bind, tied_embeddings_and_a_stored_head) {
   };
   expect_refused("llama3", other, Code::kModel,
                  AllOf(HasSubstr("tie_word_embeddings"), HasSubstr("lm_head.weight")));
-  ModelOptions options;
-  options.allow = {{"C16", "lm_head.weight"}};
-  EXPECT_TRUE(load("llama3", other, options).has_value());
+  EXPECT_TRUE(load("llama3", other, {}, {{"C16", "lm_head.weight"}}).has_value());
   // Untied, and no head.
   expect_refused(
       "llama3", [](auto& c) { c.config["tie_word_embeddings"] = false; }, Code::kModel,

@@ -17,13 +17,16 @@ constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxHeads = 4096;
 constexpr int64_t kMaxHeadDim = 4096;
 constexpr int64_t kMaxWidth = int64_t{1} << 20;
+constexpr int64_t kMaxExperts = 4096;
 constexpr int64_t kMaxFeedForward = int64_t{1} << 22;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxPosition = int64_t{1} << 48;  // the engine caps the context by memory
 constexpr double kMaxTheta = 1e15;
 constexpr double kMaxFactor = 65536.0;
 
-enum class WindowRule : uint8_t { kNone, kEveryLayer, kFromLayer };
+// kDisputed: versions of transformers differ on the layers that use_sliding_window is about (all of
+// them, or those from max_window_layers on), so that no window is right.
+enum class WindowRule : uint8_t { kNone, kEveryLayer, kFromLayer, kDisputed };
 
 struct Family {
   std::string_view architecture;
@@ -34,13 +37,15 @@ struct Family {
   WindowRule window;
   std::optional<int64_t> head_dim;    // default; else hidden_size / num_attention_heads
   std::optional<int64_t> n_kv_heads;  // default; else num_attention_heads
+  bool experts = false;
 };
 
-constexpr std::array<Family, 4> kFamilies = {{
+constexpr std::array<Family, 5> kFamilies = {{
     {"LlamaForCausalLM", "llama", true, false, false, WindowRule::kNone, {}, {}},
     {"MistralForCausalLM", "mistral", false, false, false, WindowRule::kEveryLayer, {}, 8},
     {"Qwen2ForCausalLM", "qwen2", false, true, false, WindowRule::kFromLayer, {}, 32},
     {"Qwen3ForCausalLM", "qwen3", true, false, true, WindowRule::kFromLayer, 128, 32},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", true, false, true, WindowRule::kDisputed, {}, 4, true},
 }};
 
 Result<const Family*> find_family(const ConfigFields& fields) {
@@ -128,6 +133,39 @@ Status read_flags(const ConfigFields& fields, const Family& family, ModelConfig&
   return {};
 }
 
+// num_experts is num_local_experts in files that transformers 5 writes.
+Result<int64_t> read_expert_count(const ConfigFields& fields) {
+  const bool local = fields.has("num_local_experts") && !fields.has("num_experts");
+  SX_ASSIGN(const int64_t n,
+            fields.integer(local ? "num_local_experts" : "num_experts", 1, kMaxExperts));
+  SX_ASSIGN(const int64_t n_local, fields.integer("num_local_experts", 1, kMaxExperts, n));
+  if (n_local != n)
+    return fail_at(fields.where("num_local_experts"), Code::kModel,
+                   "{}: num_experts is {} and num_local_experts is {}; keep one", fields.file(), n,
+                   n_local);
+  return n;
+}
+
+// Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers.
+Status read_experts(const ConfigFields& fields, const Family& family, ModelConfig& c) {
+  c.sparse.assign(static_cast<size_t>(c.n_layers), false);
+  if (!family.experts) return {};
+  SX_ASSIGN(c.n_experts, read_expert_count(fields));
+  SX_ASSIGN(c.top_k, fields.integer("num_experts_per_tok", 1, kMaxExperts));
+  if (c.top_k > c.n_experts)
+    return fail_at(fields.where("num_experts_per_tok"), Code::kModel,
+                   "{}: num_experts_per_tok is {}, but a layer has {} experts", fields.file(),
+                   c.top_k, c.n_experts);
+  SX_ASSIGN(c.d_ff_expert, fields.integer("moe_intermediate_size", 1, kMaxFeedForward));
+  SX_ASSIGN(c.norm_top_k, fields.boolean("norm_topk_prob", false));
+  SX_ASSIGN(const int64_t step, fields.integer("decoder_sparse_step", 1, kMaxLayers, 1));
+  SX_ASSIGN(const std::vector<int64_t> dense,
+            fields.integers("mlp_only_layers", 0, c.n_layers - 1));
+  for (int64_t i = step - 1; i < c.n_layers; i += step) c.sparse[static_cast<size_t>(i)] = true;
+  for (const int64_t i : dense) c.sparse[static_cast<size_t>(i)] = false;
+  return {};
+}
+
 // layer_types, where it is there, says per layer what the rule of the family says otherwise.
 Status read_windows(const ConfigFields& fields, const Family& family, ModelConfig& c) {
   c.window.assign(static_cast<size_t>(c.n_layers), 0);
@@ -150,6 +188,11 @@ Status read_windows(const ConfigFields& fields, const Family& family, ModelConfi
     const int64_t absent = fields.is_null("sliding_window") ? 0 : 4096;  // transformers' default
     SX_ASSIGN(window, fields.integer("sliding_window", 1, kMaxPosition, absent));
     if (!use) window = 0;
+    if (window > 0 && family.window == WindowRule::kDisputed)
+      return fail_at(fields.where("use_sliding_window"), Code::kUnsupported,
+                     "{}: use_sliding_window is true, and engines differ on which layers of {} "
+                     "that means; set it to false to attend to everything",
+                     fields.file(), family.architecture);
     if (family.window == WindowRule::kFromLayer) {
       SX_ASSIGN(first, fields.integer("max_window_layers", 0, kMaxPosition, 28));
     }
@@ -316,6 +359,7 @@ Result<ModelConfig> read_model_config(const JsonValue& config, const JsonValue* 
   c.model_type = family->model_type;
   SX_TRY(read_sizes(fields, *family, c));
   SX_TRY(read_flags(fields, *family, c));
+  SX_TRY(read_experts(fields, *family, c));
   SX_TRY(read_windows(fields, *family, c));
   SX_TRY(read_rope(fields, config, c));
   c.max_context = context_of(c);

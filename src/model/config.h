@@ -1,8 +1,8 @@
-// config.json of the dense families in one plain struct, both styles (rope_theta / rope_scaling /
-// torch_dtype, and rope_parameters / dtype). Every field is range-checked when read, and an error
-// names the field and what was found; where two fields contradict, both values are shown. Defaults
-// are those of Hugging Face transformers for each family. Nothing is guessed in silence, and no
-// code that a checkpoint names (auto_map) is ever run.
+// config.json of the families this build runs in one plain struct, both styles (rope_theta /
+// rope_scaling / torch_dtype, and rope_parameters / dtype). Every field is range-checked when read,
+// and an error names the field and what was found; where two fields contradict, both values are
+// shown. Defaults are those of Hugging Face transformers for each family. Nothing is guessed in
+// silence, and no code that a checkpoint names (auto_map) is ever run.
 //
 // Codes: kInput for a field that is malformed, kModel for two that contradict, kUnsupported for
 // what is sound but not known here.
@@ -57,6 +57,11 @@ struct ModelConfig {
   bool qk_norm = false;  // Qwen3: per-head RMS norm of q and k
   RopeConfig rope;
   std::vector<int64_t> window;   // per layer, 0: full attention
+  int64_t n_experts = 0;         // of each sparse layer; 0 in dense families
+  int64_t top_k = 0;             // experts a token uses
+  int64_t d_ff_expert = 0;       // feed-forward width of one expert; d_ff is that of dense layers
+  bool norm_top_k = false;       // the weights of the chosen experts are made to sum to 1
+  std::vector<bool> sparse;      // per layer: experts instead of one MLP
   std::vector<int32_t> eos_ids;  // of config.json and generation_config.json, merged
   int32_t bos_id = -1;
 };

@@ -28,6 +28,16 @@ Json qwen2() {
   return config;
 }
 
+Json qwen3_moe() {
+  Json config = llama();
+  config["architectures"] = {"Qwen3MoeForCausalLM"};
+  config["model_type"] = "qwen3_moe";
+  config["num_experts"] = 8;
+  config["num_experts_per_tok"] = 3;
+  config["moe_intermediate_size"] = 48;
+  return config;
+}
+
 Result<ModelConfig> read(const Json& config, const Json* generation = nullptr) {
   const auto parsed = parse_json(config.dump(), "config.json");
   EXPECT_TRUE(parsed.has_value());
@@ -236,6 +246,66 @@ TEST(Config, unknown_architecture) {  // input 46
   config = llama();
   config["partial_rotary_factor"] = 0.5;
   expect_error(config, Code::kUnsupported, HasSubstr("0.5"), "partial_rotary_factor");
+}
+
+TEST(Config, experts) {
+  Json config = qwen3_moe();
+  const auto c = read(config);
+  ASSERT_TRUE(c.has_value()) << c.error().text;
+  EXPECT_EQ(c->n_experts, 8);
+  EXPECT_EQ(c->top_k, 3);
+  EXPECT_EQ(c->d_ff_expert, 48);
+  EXPECT_EQ(c->d_ff, 160);
+  EXPECT_FALSE(c->norm_top_k);  // transformers' default
+  EXPECT_TRUE(c->qk_norm);
+  EXPECT_THAT(c->sparse, ElementsAre(true, true, true));
+  // The name that transformers 5 writes.
+  config.erase("num_experts");
+  config["num_local_experts"] = 6;
+  config["norm_topk_prob"] = true;
+  config["num_hidden_layers"] = 6;
+  config["decoder_sparse_step"] = 2;
+  config["mlp_only_layers"] = {3, 0};
+  const auto mixed = read(config);
+  ASSERT_TRUE(mixed.has_value()) << mixed.error().text;
+  EXPECT_EQ(mixed->n_experts, 6);
+  EXPECT_TRUE(mixed->norm_top_k);
+  // Layers 1, 3 and 5 by the step (counted from 1), without 3.
+  EXPECT_THAT(mixed->sparse, ElementsAre(false, true, false, false, false, true));
+  EXPECT_THAT(read(llama())->sparse, ElementsAre(false, false, false));
+}
+
+TEST(Config, experts_that_do_not_fit) {
+  Json config = qwen3_moe();
+  config["num_experts_per_tok"] = 9;
+  expect_error(config, Code::kModel, AllOf(HasSubstr("9"), HasSubstr("8 experts")),
+               "num_experts_per_tok");
+  for (const char* field : {"num_experts", "num_experts_per_tok", "moe_intermediate_size"})
+    for (const Json& bad : {Json(0), Json(-1), Json(2.5), Json("8"), Json(int64_t{1} << 40)}) {
+      config = qwen3_moe();
+      config[field] = bad;
+      expect_error(config, Code::kInput, AllOf(HasSubstr(field), HasSubstr(bad.dump())), field);
+    }
+  for (const char* field : {"num_experts", "num_experts_per_tok", "moe_intermediate_size"}) {
+    config = qwen3_moe();
+    config.erase(field);
+    expect_error(config, Code::kInput, AllOf(HasSubstr(field), HasSubstr("missing")), field);
+  }
+  config = qwen3_moe();
+  config["num_local_experts"] = 16;
+  expect_error(config, Code::kModel, AllOf(HasSubstr("8"), HasSubstr("16")), "num_local_experts");
+  config = qwen3_moe();
+  config["decoder_sparse_step"] = 0;
+  expect_error(config, Code::kInput, HasSubstr("is 0"), "decoder_sparse_step");
+  config = qwen3_moe();
+  config["mlp_only_layers"] = {0, 3};
+  expect_error(config, Code::kInput, AllOf(HasSubstr("[0,3]"), HasSubstr("0 to 2")),
+               "mlp_only_layers");
+  config = qwen3_moe();
+  config["use_sliding_window"] = true;
+  expect_error(config, Code::kUnsupported, HasSubstr("engines differ"), "use_sliding_window");
+  config["sliding_window"] = nullptr;
+  EXPECT_TRUE(read(config).has_value());
 }
 
 }  // namespace

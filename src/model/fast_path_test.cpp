@@ -1,4 +1,4 @@
-// The fast path itself: every dense directory under a16 (BF16 activations at the linears' inputs,
+// The fast path itself: every golden directory under a16 (BF16 activations at the linears' inputs,
 // BF16 keys and values) with every ops table of this machine, against `ref` under a16, and `ref`
 // under a16 against the float32 dump.
 #include <algorithm>
@@ -52,26 +52,39 @@ constexpr double kKlToDump = 1.5e-3;
 constexpr double kCosineToRef = 2e-5;
 constexpr double kKlToRef = 2e-4;
 
+// With experts, what BF16 moves can tip a router that was nearly undecided (the dumps' closest
+// choices are 0.004 to 0.012 of a logit apart): that row then has another expert, an error of the
+// size of its output, in one or two of 96 rows. Measured up to 2.5e-4, with KL 2.3e-3, for one such
+// row; twice that and some more is allowed, between tables too.
+constexpr double kCosineWithExperts = 1e-3;
+constexpr double kKlWithExperts = 1e-2;
+
 TEST_P(FastPath, under_a16) {
+  const auto& moe = testing::moe_directories();
+  const bool experts = std::find(moe.begin(), moe.end(), GetParam()) != moe.end();
+  const double cosine_to_dump = experts ? kCosineWithExperts : kCosineToDump;
+  const double kl_to_dump = experts ? kKlWithExperts : kKlToDump;
+  const double cosine_to_ref = experts ? kCosineWithExperts : kCosineToRef;
+  const double kl_to_ref = experts ? kKlWithExperts : kKlToRef;
   const std::vector<float> dump = dump_floats(GetParam(), "logits");
   const std::vector<float> ref = logits_of(GetParam(), "ref");
   ASSERT_EQ(ref.size(), dump.size());
   const auto n_rows =
       static_cast<int64_t>(dump_ids(GetParam()).size() * dump_ids(GetParam())[0].size());
   const int64_t n_vocab = static_cast<int64_t>(dump.size()) / n_rows;
-  EXPECT_LE(1 - cosine(ref, dump), kCosineToDump);
-  EXPECT_LE(mean_kl(dump, ref, n_vocab), kKlToDump);
+  EXPECT_LE(1 - cosine(ref, dump), cosine_to_dump);
+  EXPECT_LE(mean_kl(dump, ref, n_vocab), kl_to_dump);
   for (const Ops* ops : available_ops()) {
     const std::vector<float> fast = logits_of(GetParam(), ops->name);
     ASSERT_EQ(fast.size(), ref.size()) << ops->name;
-    EXPECT_LE(1 - cosine(fast, ref), kCosineToRef) << ops->name;
-    EXPECT_LE(mean_kl(ref, fast, n_vocab), kKlToRef) << ops->name;
-    EXPECT_LE(1 - cosine(fast, dump), kCosineToDump) << ops->name;
-    EXPECT_LE(mean_kl(dump, fast, n_vocab), kKlToDump) << ops->name;
+    EXPECT_LE(1 - cosine(fast, ref), cosine_to_ref) << ops->name;
+    EXPECT_LE(mean_kl(ref, fast, n_vocab), kl_to_ref) << ops->name;
+    EXPECT_LE(1 - cosine(fast, dump), cosine_to_dump) << ops->name;
+    EXPECT_LE(mean_kl(dump, fast, n_vocab), kl_to_dump) << ops->name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dense, FastPath, ::testing::ValuesIn(testing::dense_directories()),
+INSTANTIATE_TEST_SUITE_P(Models, FastPath, ::testing::ValuesIn(testing::model_directories()),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::replace(name.begin(), name.end(), '-', '_');

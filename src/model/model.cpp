@@ -17,8 +17,7 @@ Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint) {
 
 Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path,
                                                  const ModelOptions& options, ThreadPool& pool) {
-  SX_ASSIGN(std::unique_ptr<Checkpoint> checkpoint,
-            Checkpoint::open(path, {.limits = {}, .allow = options.allow}));
+  SX_ASSIGN(std::unique_ptr<Checkpoint> checkpoint, Checkpoint::open(path));
   return load(std::move(checkpoint), options, pool);
 }
 

@@ -25,9 +25,7 @@ namespace sextant {
 struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
-  // For load(path): what the user accepts. C16: unconsumed tensors; C15: missing biases count as 0.
-  std::vector<Allowance> allow;
-  int64_t max_context = 0;  // 0: the config's
+  int64_t max_context = 0;            // 0: the config's
 };
 
 // Some consecutive tokens of one sequence in a step.
@@ -52,10 +50,12 @@ Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint);
 
 class Model {
  public:
-  // Opens, binds (every parameter once; unbound and unconsumed tensors are reported by name and
-  // stop the load), repacks.
+  // Opens a path, allowing nothing.
   static Result<std::shared_ptr<const Model>> load(const std::filesystem::path& path,
                                                    const ModelOptions& options, ThreadPool& pool);
+  // Binds (every parameter once; unbound and unconsumed tensors are reported by name and stop the
+  // load), repacks. What the checkpoint was opened with is allowed: C16, unconsumed tensors; C15,
+  // missing biases count as 0.
   static Result<std::shared_ptr<const Model>> load(std::unique_ptr<Checkpoint> checkpoint,
                                                    const ModelOptions& options, ThreadPool& pool);
   virtual ~Model() = default;

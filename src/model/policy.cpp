@@ -78,6 +78,7 @@ Result<PolicyRule> parse_rule(const std::string& spec) {
   const size_t equals = rest.substr(0, rest.find(',')).rfind('=');
   if (equals != std::string_view::npos) {
     rule.pattern = rest.substr(0, equals);
+    rule.has_pattern = true;
     rest.remove_prefix(equals + 1);
     if (rule.pattern.empty())
       return fail(Code::kUsage, "policy {}: the pattern before = is empty", spec);
@@ -105,6 +106,12 @@ LinearPolicy Policy::for_module(std::string_view module) const {
   for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule)
     if (shell_match(rule->pattern, module)) return {rule->act, rule->weights};
   return {};
+}
+
+LinearPolicy Policy::for_router(std::string_view module) const {
+  for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule)
+    if (rule->has_pattern && shell_match(rule->pattern, module)) return {rule->act, rule->weights};
+  return {Act::kF32, Weights::kStored};
 }
 
 Result<Policy> parse_policy(std::span<const std::string> specs) {

@@ -23,7 +23,8 @@ struct PolicyRule {
   std::string pattern = "*";  // shell-style on module names
   Act act = Act::kA16;
   Weights weights = Weights::kStored;
-  std::string spec;  // as the user wrote it
+  std::string spec;          // as the user wrote it
+  bool has_pattern = false;  // it names modules, and so may be about routers too
 };
 
 struct LinearPolicy {
@@ -34,6 +35,10 @@ struct LinearPolicy {
 struct Policy {
   std::vector<PolicyRule> rules;  // a later rule wins; at least one, matching everything
   LinearPolicy for_module(std::string_view module) const;
+  // A router's small matrix decides between experts, so that a rounding there is not a small error
+  // but another expert: float32 and as stored, unless a rule with a pattern asks for something
+  // else.
+  LinearPolicy for_router(std::string_view module) const;
 };
 
 // Parses --policy values; known policies of later versions (a4, a8) are kUnsupported by name,

@@ -29,6 +29,22 @@ TEST(Policy, a_later_rule_wins) {
   EXPECT_EQ(policy->rules.back().spec, "model.layers.1.*=f32");
 }
 
+TEST(Policy, routers_are_float32_unless_a_pattern_names_them) {
+  const char* router = "model.layers.0.mlp.gate";
+  for (const std::vector<std::string>& specs :
+       {std::vector<std::string>{}, {"a16"}, {"a16,weights=bf16"}, {"*.self_attn.*=a16"}}) {
+    const auto policy = parse(specs);
+    ASSERT_TRUE(policy.has_value());
+    EXPECT_EQ(policy->for_router(router).act, Act::kF32);
+    EXPECT_EQ(policy->for_router(router).weights, Weights::kStored);
+  }
+  const auto policy = parse({"*.gate=a16,weights=bf16", "f32"});
+  ASSERT_TRUE(policy.has_value());
+  EXPECT_EQ(policy->for_router(router).act, Act::kA16);
+  EXPECT_EQ(policy->for_router(router).weights, Weights::kBf16);
+  EXPECT_EQ(parse({"*=a16"})->for_router(router).act, Act::kA16);
+}
+
 TEST(Policy, weights_without_a_pattern) {
   const auto policy = parse({"a16,weights=f32"});
   ASSERT_TRUE(policy.has_value()) << policy.error().text;

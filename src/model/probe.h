@@ -5,6 +5,16 @@
 //
 // "input" is visited once for every linear, with its module, right before the linear runs; so a
 // calibrator that only wants inputs looks at no other name.
+//
+// Names in order of execution: "embed"; in each layer "attn_in", "input" of q, k, v, "q", "k", "v"
+// (biases added), "q_norm", "k_norm" (Qwen3), "q_rope", "k_rope", "attn_out", "input" of o, "o",
+// "mlp_in", then
+//   an MLP:   "input" of gate, up, "gate", "up", "mlp_act", "input" of down, "down";
+//   experts:  "input" of the router, "router" (its logits, [rows, n_experts]), "router_ids" (to
+//             visit_ids) and "router_weights" (both [rows, top_k], in descending order of weight),
+//             then for each expert that has rows, in ascending order, the names of an MLP with its
+//             modules and its rows only, and "moe_out" (the weighted sum);
+// and "hidden". Behind the layers "norm", "input" of the head, "logits".
 #pragma once
 
 #include <cstdint>
@@ -16,15 +26,11 @@
 namespace sextant {
 
 struct Tap {
-  std::string_view name;    // "embed", "attn_in", "input", "q", "k", "v" (biases added), "q_norm",
-                            // "k_norm" (Qwen3), "q_rope", "k_rope", "attn_out", "o", "mlp_in",
-                            // "gate", "up", "mlp_act", "down", "hidden", "norm", "logits"
-  int64_t layer = -1;       // -1 outside the layers; "hidden" of layer i is dump tensor
-                            // hidden.(i + 1), "embed" is hidden.0
-  std::string_view module;  // checkpoint module for inputs and outputs of linears, else empty
-  // Which rows of the step these are, where they are some of them (an expert's); else empty. Valid
-  // during the visit only.
-  std::span<const int32_t> rows;
+  std::string_view name;
+  int64_t layer = -1;             // -1 outside the layers; "hidden" of layer i is dump tensor
+                                  // hidden.(i + 1), "embed" is hidden.0
+  std::string_view module;        // checkpoint module for inputs and outputs of linears, else empty
+  std::span<const int32_t> rows;  // of the step, where only some come by (an expert's); else empty
 };
 
 class Probe {
@@ -33,6 +39,8 @@ class Probe {
   // Rows of the step in the order of its sequences; "norm" and "logits" have only the rows whose
   // logits were asked for. Names and modules live as long as the model.
   virtual void visit(const Tap& tap, Mat<const float> values) = 0;
+  // What is counted, not measured: "router_ids".
+  virtual void visit_ids(const Tap& /*tap*/, Mat<const int32_t> /*ids*/) {}
 };
 
 // What the model calls at a tap.
@@ -43,6 +51,10 @@ class Taps {
                   std::string_view module = {}, std::span<const int32_t> rows = {}) const {
     if (probe_ != nullptr) [[unlikely]]
       probe_->visit({name, layer, module, rows}, values);
+  }
+  void ids(std::string_view name, int64_t layer, Mat<const int32_t> ids) const {
+    if (probe_ != nullptr) [[unlikely]]
+      probe_->visit_ids({name, layer, {}, {}}, ids);
   }
 
  private:

@@ -13,12 +13,24 @@ constexpr int64_t kAlign = 64;  // of Arena
 
 int64_t padded(int64_t n_floats) { return round_up(n_floats * int64_t{sizeof(float)}, kAlign); }
 
+// What layers with experts need on top; nothing where no layer has them.
+int64_t expert_d_model(const ModelConfig& c) { return c.n_experts > 0 ? c.d_model : 0; }
+
+// The widest feed-forward there is: d_ff counts only where a layer is dense.
+int64_t widest_d_ff(const ModelConfig& c) {
+  const bool all_sparse = std::find(c.sparse.begin(), c.sparse.end(), false) == c.sparse.end();
+  return c.n_experts > 0 && all_sparse ? c.d_ff_expert : std::max(c.d_ff, c.d_ff_expert);
+}
+
 int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows) {
   const int64_t q = c.n_heads * c.head_dim;
   const int64_t kv = c.n_kv_heads * c.head_dim;
   int64_t total = kAlign;
-  for (const int64_t width : {c.d_model, c.d_model, c.d_model, q, kv, kv, q, c.d_ff, c.d_ff,
-                              c.head_dim / 2, c.head_dim / 2, int64_t{1}})
+  for (const int64_t width : {c.d_model, c.d_model, c.d_model, q, kv, kv, q, widest_d_ff(c),
+                              widest_d_ff(c), c.head_dim / 2, c.head_dim / 2, int64_t{1}})
+    total += padded(rows * width);
+  for (const int64_t width : {c.n_experts, c.top_k, c.top_k, expert_d_model(c), expert_d_model(c),
+                              int64_t{1}, int64_t{1}})
     total += padded(rows * width);
   return total + padded(logit_rows * c.d_model) + padded(c.head_dim / 2);
 }
@@ -39,10 +51,17 @@ StepBuffers::StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t 
   k_ = arena_.take_mat<float>(max_tokens, kv);
   v_ = arena_.take_mat<float>(max_tokens, kv);
   attn_ = arena_.take_mat<float>(max_tokens, q);
-  gate_ = arena_.take_mat<float>(max_tokens, config.d_ff);
-  up_ = arena_.take_mat<float>(max_tokens, config.d_ff);
+  gate_ = arena_.take_mat<float>(max_tokens, widest_d_ff(config));
+  up_ = arena_.take_mat<float>(max_tokens, widest_d_ff(config));
   cos_ = arena_.take_mat<float>(max_tokens, pairs);
   sin_ = arena_.take_mat<float>(max_tokens, pairs);
+  router_logits_ = arena_.take_mat<float>(max_tokens, config.n_experts);
+  router_weights_ = arena_.take_mat<float>(max_tokens, config.top_k);
+  router_ids_ = arena_.take_mat<int32_t>(max_tokens, config.top_k);
+  expert_x_ = arena_.take_mat<float>(max_tokens, expert_d_model(config));
+  expert_y_ = arena_.take_mat<float>(max_tokens, expert_d_model(config));
+  expert_rows_ = arena_.take<int32_t>(max_tokens);
+  expert_weights_ = arena_.take<float>(max_tokens);
   last_ = arena_.take_mat<float>(max_logit_rows, config.d_model);
   frequencies_ = arena_.take<float>(pairs);
   ids_ = arena_.take<int32_t>(max_tokens);

@@ -35,14 +35,28 @@ class StepBuffers {
   Mat<float> k() const { return cut(k_); }
   Mat<float> v() const { return cut(v_); }
   Mat<float> attn() const { return cut(attn_); }
-  Mat<float> gate() const { return cut(gate_); }
-  Mat<float> up() const { return cut(up_); }
+  // As wide as the MLP that runs, at most the widest of the model.
+  Mat<float> gate(int64_t n_rows, int64_t d_ff) const { return {gate_.data, n_rows, d_ff}; }
+  Mat<float> up(int64_t n_rows, int64_t d_ff) const { return {up_.data, n_rows, d_ff}; }
   Mat<float> cos() const { return cut(cos_); }
   Mat<float> sin() const { return cut(sin_); }
+  // Of a layer with experts.
+  Mat<float> router_logits() const { return cut(router_logits_); }
+  Mat<float> router_weights() const { return cut(router_weights_); }
+  Mat<int32_t> router_ids() const { return cut(router_ids_); }
+  // Of the expert that runs: its rows, what each counts, their inputs and outputs.
+  int32_t* expert_rows() const { return expert_rows_; }
+  float* expert_weights() const { return expert_weights_; }
+  Mat<float> expert_x() const { return cut(expert_x_); }
+  Mat<float> expert_y() const { return cut(expert_y_); }
+
   Mat<float> last() const { return last_.row_range(0, n_logit_rows_); }  // rows of the head
 
  private:
-  Mat<float> cut(Mat<float> all) const { return all.row_range(0, n_rows_); }
+  template <class T>
+  Mat<T> cut(Mat<T> all) const {
+    return all.row_range(0, n_rows_);
+  }
 
   int64_t max_tokens_;
   int64_t max_logit_rows_;
@@ -50,8 +64,12 @@ class StepBuffers {
   int64_t n_logit_rows_ = 0;
   Arena arena_;
   Mat<float> hidden_, normed_, out_, q_, k_, v_, attn_, gate_, up_, cos_, sin_, last_;
+  Mat<float> router_logits_, router_weights_, expert_x_, expert_y_;
+  Mat<int32_t> router_ids_;
   float* frequencies_ = nullptr;
+  float* expert_weights_ = nullptr;
   int32_t* ids_ = nullptr;
+  int32_t* expert_rows_ = nullptr;
   std::vector<AttentionSeq> spans_;
   uint64_t settled_ = 0;  // of settle_scratch
 };

@@ -86,9 +86,9 @@ TEST(Step, the_counter_counts) {
 // The first step of each width may make the kernels' scratch; from then on nothing, whichever
 // thread takes which task.
 TEST(Step, allocates_nothing) {
-  for (const char* directory :
-       {"qwen3", "qwen2-window", "llama-rope-linear", "llama-rope-dynamic",
-        "modelopt-llama3-separate", "modelopt-llama-mixed", "fp8-block-llama"})
+  for (const char* directory : {"qwen3", "qwen2-window", "llama-rope-linear", "llama-rope-dynamic",
+                                "modelopt-llama3-separate", "modelopt-llama-mixed",
+                                "fp8-block-llama", "qwen3-moe-mixed", "modelopt-qwen3-moe"})
     for (const Ops* ops : available_ops())
       for (const char* policy : {"a16", "f32"}) {
         ThreadPool pool(2);

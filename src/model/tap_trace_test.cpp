@@ -82,8 +82,8 @@ class TapTraceTest : public ::testing::Test {
     out.checkpoint = std::move(*Checkpoint::open(at, {.limits = {}, .allow = allowed}));
     ModelOptions options;
     options.policies = {"f32"};
-    options.allow = allowed;
-    auto model = Model::load(at, options, pool_);
+    auto model = Model::load(std::move(*Checkpoint::open(at, {.limits = {}, .allow = allowed})),
+                             options, pool_);
     EXPECT_TRUE(model.has_value()) << model.error().text;
     out.model = *model;
     out.ids = testing::dump_ids(name)[0];

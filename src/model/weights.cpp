@@ -62,6 +62,7 @@ const ScaleRange& range_of(const LinearRecord& record, int64_t row) {
 
 // scratch [ceil(k / block_k)].
 void dequantize_row(const LinearRecord& record, int64_t row, std::span<float> scratch, float* out) {
+  SX_CHECK(!record.column_major, "{} has its columns first", record.module);
   const std::byte* stored = record.weight.bytes().data() + row * row_bytes(record);
   const auto* codes = reinterpret_cast<const uint8_t*>(stored);
   const int64_t k = record.k;
@@ -140,12 +141,9 @@ class PageRelease {
 
  private:
   void up_to(int64_t row_end) {
-    constexpr int64_t kPage = 4096;  // one page back: it was shared with the rows before
-    const LinearRecord& record = *bound_.record;
-    if (record.weight.converted != nullptr) return;
-    const int64_t base = record.weight.info->begin + bound_.row_begin * row_bytes(record);
-    record.weight.file->file().release(std::max(base, base + released_ * row_bytes(record) - kPage),
-                                       base + row_end * row_bytes(record));
+    const int64_t bytes = row_bytes(*bound_.record);
+    release_pages(bound_.record->weight, (bound_.row_begin + released_) * bytes,
+                  (bound_.row_begin + row_end) * bytes);
     released_ = row_end;
   }
   const BoundLinear& bound_;
@@ -164,6 +162,10 @@ Status check_layout(const BoundLinear& bound) {
                    bound.module);
   }
   where.tensor = record.weight.info->name;
+  if (record.column_major)
+    return fail_at(where, Code::kUnsupported,
+                   "{} is stored with its columns first, which is checked but not run",
+                   bound.module);
   if (has_scales(record.scheme) && bound.row_begin % record.block_n != 0)
     return fail_at(where, Code::kUnsupported,
                    "{} begins at row {} of {}, which cuts a block of {} rows that share a scale",
@@ -223,11 +225,6 @@ std::vector<float> to_floats(const TensorRef& tensor) {
   std::vector<float> out(static_cast<size_t>(tensor.info->n_elements()));
   stored_values(tensor.info->dtype, tensor.bytes().data(), tensor.info->n_elements(), out.data());
   return out;
-}
-
-void release_pages(const TensorRef& tensor) {
-  if (tensor && tensor.converted == nullptr)
-    tensor.file->file().release(tensor.info->begin, tensor.info->end);
 }
 
 }  // namespace sextant

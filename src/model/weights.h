@@ -48,7 +48,4 @@ Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy,
 // A plain tensor (F32, BF16 or F16) as float32: norms and biases.
 std::vector<float> to_floats(const TensorRef& tensor);
 
-// Gives the pages of a tensor back; it can be read again from the file.
-void release_pages(const TensorRef& tensor);
-
 }  // namespace sextant

@@ -86,6 +86,17 @@ class Model:
         return {name: fixture.array(values, dtype) for name, values in self.weights.items()}
 
 
+def with_experts(tensors, top_k=1, seed=11):
+    """F-MOE (or what a case made of it) as the one layer of a Qwen3-MoE model that runs: (tensors, config). The rest is plain; the norm is
+    large enough for the activation scales of F-MOE (an amax of 672) and for a scale of 1 (2688)."""
+    model = Model(np.random.default_rng(seed), "qwen3", d=32, heads=1, kv_heads=1, head_dim=32, d_ff=32)
+    whole = {name: tensor for name, tensor in model.plain().items() if ".mlp." not in name}
+    whole["model.layers.0.post_attention_layernorm.weight"] = fixture.array(np.full(32, 512.0), "BF16")
+    config = {**model.config, "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": 8,
+              "num_experts_per_tok": top_k, "moe_intermediate_size": 32, "norm_topk_prob": True}
+    return {**whole, **tensors}, config
+
+
 # ------------------------------------------------------------------ dialects: (tensors, members of config.json, sidecar)
 
 def as_modelopt(model, shared=True, input_scales=True):

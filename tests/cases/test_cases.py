@@ -72,6 +72,18 @@ def test_C001_expert_without_input_scale(sextant, tmp_path):
     report.holds(error("C15", "missing-input-scale", layer=0, expert=5, count=3, tensor=names[0], says=names))
 
 
+def expert_model(at, tensors, **config):
+    """F-MOE, or what a case made of it, in a model that runs; two experts a token."""
+    whole, base = models.with_experts(tensors, top_k=2)
+    return write(at, whole, {**base, **modelopt(["*self_attn*", "*.gate", "lm_head"], **config)})
+
+
+def test_C001_an_expert_runs_weights_only_with_a_warning(sextant, tmp_path, ids):
+    names = [f"{EXPERT}5.{part}.input_scale" for part in ("down_proj", "gate_proj", "up_proj")]
+    path = expert_model(tmp_path / "m", without(f_moe(), *names))
+    assert [names[0] in line for line in runs(sextant, path, ids)] == [True]
+
+
 def test_C001_runs_weights_only_with_a_warning(sextant, tmp_path, ids):
     path = lin_model(tmp_path / "m", without(f_lin(), lin("input_scale")))
     sextant.doctor(path).holds(error("C15", "missing-input-scale", layer=0, tensor=lin("input_scale")))
@@ -164,6 +176,10 @@ def test_C016_weight_only_declared_by_null_activations(sextant, tmp_path, ids):
     linears = sextant.linears(path)
     assert [linears[f"{EXPERT}{e}.up_proj"]["scheme"] for e in range(8)] == ["nvfp4"] * 8
     assert linears[f"{EXPERT}0.up_proj"]["input_scale"] is None
+    experts = expert_model(tmp_path / "experts", f_moe(input_scales=False), **fixture.modelopt_groups(None))
+    assert runs(sextant, experts, ids) == []
+    values = {f"{EXPERT}{e}.{part}": np.tile([0.25, 0.5], (32, 16)) for e in range(8) for part in ("gate_proj", "up_proj", "down_proj")}
+    same_as_plain(sextant, tmp_path, experts, values, ids)
     whole = lin_model(tmp_path / "whole", without(f_lin(), lin("input_scale")), **fixture.modelopt_groups(None))
     assert runs(sextant, whole, ids) == []
     same_as_plain(sextant, tmp_path, whole, {LIN: np.tile([0.25, 0.5], (4, 16))}, ids)
@@ -176,9 +192,10 @@ def test_C017_weight_only_by_algorithm_name(sextant, tmp_path):
     assert sextant.linears(path)[LIN]["scheme"] == "nvfp4"
 
 
-def test_C019_pinned_activation_scale_of_1(sextant, tmp_path):
+def test_C019_pinned_activation_scale_of_1(sextant, tmp_path, ids):
     tensors = {name: f32(1.0) if name.endswith("input_scale") else tensor for name, tensor in f_moe().items()}
     sextant.doctor(write(tmp_path / "m", tensors, modelopt(["*.gate"])), "--strict").holds()
+    assert runs(sextant, expert_model(tmp_path / "experts", tensors), ids) == []
 
 
 # ------------------------------------------------------------------ 2. fused projections
@@ -196,7 +213,7 @@ def same_as_plain(sextant, tmp_path, path, values, ids):
     return result
 
 
-def test_C020_gate_and_up_with_different_global_scales(sextant, tmp_path, ids):
+def test_C020_gate_and_up_with_different_global_scales(sextant, tmp_path):
     scales = {"gate_proj": 3.85e-05, "up_proj": 4.83e-05}
     tensors = {**f_moe(), **{f"{EXPERT}0.{part}.weight_scale_2": f32(g) for part, g in scales.items()}}
     path = write(tmp_path / "m", tensors, modelopt(["*.gate"]))
@@ -206,20 +223,27 @@ def test_C020_gate_and_up_with_different_global_scales(sextant, tmp_path, ids):
     for part, g in scales.items():
         assert sextant.first(path, f"{EXPERT}0.{part}") == [float(np.float32(0.5) * np.float32(g)), float(np.float32(g))]
 
-    # The numbers, on a dense model whose norm makes these small weights matter.
+
+@pytest.mark.parametrize("parent", ["model.layers.0.mlp.", EXPERT + "0."], ids=["dense", "expert"])
+def test_C020_the_numbers(sextant, tmp_path, ids, parent):
+    """On models whose norm makes these small weights matter; all logits of the router are 0, and of equal ones the first expert is taken."""
+    scales, values = {"gate_proj": 3.85e-05, "up_proj": 4.83e-05}, {}
     model = models.Model(np.random.default_rng(3), d=32, heads=1, kv_heads=1, head_dim=32, d_ff=32)
-    whole, values = model.plain(), {}
+    whole, config = model.plain(), model.config
+    if parent.startswith(EXPERT):
+        whole, config = models.with_experts({**f_moe(), "model.layers.0.mlp.gate.weight": array(np.zeros((8, 32)), "BF16")})
+        whole = {name: tensor for name, tensor in whole.items() if not name.startswith(parent + "down_proj")}
+        whole[parent + "down_proj.weight"] = array(model.rng.normal(0, 0.2, (32, 32)), "BF16")
     whole["model.layers.0.post_attention_layernorm.weight"] = array(np.full(32, 3e3), "F32")
     for part, g in scales.items():
-        module = f"model.layers.0.mlp.{part}"
         codes = model.rng.integers(0, 256, (32, 16), np.uint8)
-        whole |= {module + ".weight": array(codes, "U8"), module + ".weight_scale": fill("F8_E4M3", [32, 2], 0x38),
-                  module + ".weight_scale_2": f32(g)}
-        values[module] = arithmetic.nvfp4_values(codes, np.full((32, 2), 0x38, np.uint8), g)
-    config = {**model.config, **modelopt(["*self_attn*", "*down_proj", "lm_head"], **fixture.modelopt_groups(None))}
-    dense = write(tmp_path / "dense", whole, config)
-    right = same_as_plain(sextant, tmp_path, dense, values, ids)
-    shared = write(tmp_path / "shared", {**whole, "model.layers.0.mlp.gate_proj.weight_scale_2": f32(scales["up_proj"])}, config)
+        whole |= {parent + part + ".weight": array(codes, "U8"), parent + part + ".weight_scale": fill("F8_E4M3", [32, 2], 0x38),
+                  parent + part + ".weight_scale_2": f32(g)}
+        values[parent + part] = arithmetic.nvfp4_values(codes, np.full((32, 2), 0x38, np.uint8), g)
+    config = {**config, **modelopt(["*self_attn*", "*down_proj", "*.gate", "lm_head"], **fixture.modelopt_groups(None))}
+    path = write(tmp_path / "m", whole, config)
+    right = same_as_plain(sextant, tmp_path, path, values, ids)
+    shared = write(tmp_path / "shared", {**whole, parent + "gate_proj.weight_scale_2": f32(scales["up_proj"])}, config)
     wrong = sextant.json("eval", shared, "--ids", ids, "--window", 8, "--policy", "f32", "--against", tmp_path / "reference")
     assert wrong["against"]["mean_kl"] > 1e-3 and wrong["perplexity"] != right["perplexity"]
 

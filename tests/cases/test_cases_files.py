@@ -144,6 +144,16 @@ def test_C062_extra_expert_scale_names(sextant, tmp_path):
     path = write(tmp_path / "m", {**tensors, extra: f32(1.0)}, modelopt(["*.gate"]))
     sextant.doctor(path, "--strict").holds(note("E1", "unknown-scale-name", tensor=extra, layer=0, expert=0))
     assert sextant.linears(path)[EXPERT + "1.down_proj"]["input_scale"] == 0.25
+    # It runs as the model without the extra scale and with the usual name does.
+    (tmp_path / "ids").write_text("3 1 4 1 5 9 2 6")
+    runs = []
+    for experts in (tensors, f_moe()):
+        whole, config = models.with_experts(experts, top_k=2)
+        at = write(tmp_path / str(len(runs)), whole, {**config, **modelopt(["*.gate", "*self_attn*", "lm_head"])})
+        done = sextant("run", at, "--ids", tmp_path / "ids", "--max-tokens", 8, "--temperature", 0)
+        assert done.returncode == 0, done.stderr
+        runs.append(done.stdout)
+    assert runs[0] == runs[1] and runs[0].split()
 
 
 def test_C064_draft_fusion_table(sextant, tmp_path):
@@ -172,6 +182,26 @@ def test_C065_prompt_dependent_dead_expert(sextant, tmp_path):
     # Forced by name, and by nothing else, it is a warning.
     assert sextant.doctor(path, "--allow", f"C1:{name}").holds(warning("C1", tensor=name)).status == 0
     sextant.doctor(path, "--allow", "C1:*.experts.4.*").holds(wanted)
+
+    # Token 7 alone goes to expert 5: its embedding is the first dimension, that of all others begins with the second; attention adds nothing.
+    tensors, config = models.with_experts(tensors)
+    rng = np.random.default_rng(19)
+    table = np.concatenate([np.tile([0.0, 1.0], (64, 1)), rng.normal(0, 0.1, (64, 30))], 1)
+    table[7] = np.eye(32)[0]
+    router = rng.normal(0, 0.1, (8, 32))
+    router[5, :2] = 50, -50
+    tensors |= {"model.embed_tokens.weight": array(table, "BF16"), "model.layers.0.mlp.gate.weight": array(router, "BF16"),
+                "model.layers.0.self_attn.o_proj.weight": array(np.zeros((32, 32)), "BF16")}
+    others = ["*.gate", "*self_attn*", "lm_head"]
+    whole = write(tmp_path / "whole", tensors, {**config, **modelopt(others)})
+    def run(ids, status):
+        (tmp_path / "ids").write_text(ids)
+        done = sextant("run", whole, "--ids", tmp_path / "ids", "--max-tokens", 1, "--temperature", 0, "--allow", f"C1:{name}")
+        assert done.returncode == status, done.stderr
+        return done
+    assert run("1 2 3 4 5 6 8", 0).stdout.split()
+    assert "nan" in run("1 2 7", 2).stderr.lower()
+    assert run("9 10", 0).stdout.split()
 
 
 def test_C067_fused_3d_experts(sextant, tmp_path):

@@ -72,6 +72,10 @@ def test_cache_scales(sextant):
     ("input_scale=1e400", "infinite", ["G = 0"]),
     ("input_scale=inf", "infinite", ["G = 0"]),
     ("input_scale=nan", "nan", ["0x7F"]),
+    ("input_scale=1e999", "infinite", ["G = 0"]),
+    ("input_scale=-1e999", "negative", ["0xB8"]),
+    ("input_scale=-nan", "nan", ["0x7F"]),
+    ("input_scale=-0x1p3", "negative", ["0xB8"]),
     ("input_scale=-1", "negative", ["0xB8"]),
     ("NaN", "nan", ["0x7F"]),
     ("-1", "negative", ["0xB8"]),
@@ -88,11 +92,26 @@ def test_what_is_no_scale_is_explained(sextant, scale, fault, effects):
         assert effect in done.stdout
 
 
+@pytest.mark.parametrize("typed, value, amax", [
+    ("0x1p3", 8.0, 2688 * 8), ("0X1.8P-1", 0.75, 2016), ("+0x1p-12", 2.0 ** -12, 0.65625), ("0x10", 16.0, 2688 * 16)])
+def test_hexadecimal_floats_are_read_and_have_every_bit(sextant, typed, value, amax):
+    document = sextant.json("explain", "input_scale=" + typed)
+    assert document["question"]["value"] == value and document["readings"][0]["amax"] == amax
+    assert document["readings"][0]["bf16"]["few_digits"] is False
+
+
 @pytest.mark.parametrize("args, text", [
     (["some/model"], "explain MODEL is not in this version"),
     (["input_scale=abc"], 'expected a number after "input_scale="'),
     (["input_scale="], "expected a number"), (["input_scale=0,1"], "expected a number"),
-    (["input_scale=1x"], "expected a number"), (["input_scale=--1"], "expected a number"),
+    (["input_scale=1x"], "expected a number"), (["input_scale=5 "], 'found "5 "'), (["input_scale= 5"], "expected a number"),
+    (["input_scale=0x"], "expected a number"), (["input_scale=0xnan"], "expected a number"), (["input_scale=0x-1"], "expected a number"),
+    (["input_scale=1_000"], "expected a number"), (["input_scale=\u0663"], "expected a number"), (["input_scale=1=2"], 'found "1=2"'),
+    (["input_scale"], "found the name alone"), (["model.layers.0.q_proj.k_scale"], "found the name alone"),
+    (["5 "], 'found "5 "'), ([""], "expected a value"), (["-inf"], "there is no option -inf"), (["1", "2"], "2"),
+    (["input_scale=1", "--k"], "--k"), (["input_scale=1", "--k", ""], "--k"), (["input_scale=1", "--k", "5 "], 'found 5'),
+    (["input_scale=1", "--k", "16", "--norm-max", "nan"], "above 0"), (["input_scale=1", "--k", "1e999"], "whole number"),
+    (["input_scale=1", "--key", "3"], "--key"), (["input_scale=--1"], "expected a number"),
     (["input_scales=1"], "there are input_scale, "),
     (["=1"], "expected the name of a global scale"),
     (["input_scale=1", "--norm-max", "1"], "needs --k"),

@@ -12,6 +12,7 @@ import pytest
 from conftest import GOLDEN, Safetensors, write_safetensors
 
 QUANTIZED = ["modelopt-llama3-shared", "ct-llama3-nvfp4", "modelopt-llama-mixed", "fp8-block-llama"]
+EXPERTS = ["qwen3-moe", "qwen3-moe-mixed", "modelopt-qwen3-moe"]
 
 
 def bf16(values):
@@ -21,7 +22,7 @@ def bf16(values):
 # inspect
 
 
-@pytest.mark.parametrize("name", ["llama3", *QUANTIZED])
+@pytest.mark.parametrize("name", ["llama3", "qwen3-moe", *QUANTIZED])
 def test_inspect(sextant, golden, name):
     done = sextant("inspect", golden / name)
     assert done.returncode == 0 and "dialect" in done.stdout and "bits each" in done.stdout
@@ -103,13 +104,20 @@ def test_a_model_with_errors_is_refused_with_status_2(sextant, golden, tmp_path)
 # compare
 
 
-@pytest.mark.parametrize("name", ["llama3", "qwen2-window", *QUANTIZED])
+@pytest.mark.parametrize("name", ["llama3", "qwen2-window", *EXPERTS, *QUANTIZED])
 @pytest.mark.parametrize("how", [[], ["--prefill-chunk", "7"], ["--decode-from", "0"]])
 def test_compare_holds(sextant, golden, name, how):
     document = sextant.json("compare", golden / name, "--dump", golden / name, *how)
     assert document["ok"] and not document["unknown"]
     rows = {row["tensor"]: row for row in document["rows"]}
     assert "logits" in rows and all(row["max_abs_diff"] <= row["bound"] for row in rows.values())
+
+
+def test_compare_holds_the_choice_of_experts(sextant, golden):
+    document = sextant.json("compare", golden / "qwen3-moe-mixed", "--dump", golden / "qwen3-moe-mixed")
+    rows = {row["tensor"]: row for row in document["rows"]}
+    assert [name for name in rows if name.startswith("router.")] == ["router.3.ids", "router.3.weights"]
+    assert rows["router.3.ids"]["max_abs_diff"] == 0 and rows["router.3.ids"]["elements"] == 2 * 48 * 2
 
 
 def test_compare_prints_a_row_each(sextant, golden):

@@ -17,7 +17,8 @@ def lines_of(done):
     return [json.loads(line) for line in done.stdout.split("\n") if line]
 
 
-@pytest.mark.parametrize("name", ["llama3", "llama2", "mistral", "qwen2", "modelopt-llama3-separate", "fp8-block-llama"])
+@pytest.mark.parametrize("name", ["llama3", "llama2", "mistral", "qwen2", "modelopt-llama3-separate", "fp8-block-llama",
+                                  "qwen3-moe", "qwen3-moe-mixed", "modelopt-qwen3-moe"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_greedy_ids_are_those_of_the_dump(sextant, golden, tmp_path, name, threads):
     dump = Safetensors(golden / name / "dump.safetensors")

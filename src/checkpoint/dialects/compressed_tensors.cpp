@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 
 namespace sextant {
 
@@ -18,7 +17,7 @@ Outcome read_compressed_tensors_linear(const ModuleTensors& tensors, DialectCont
         "C15", "unsupported-weight", Severity::kError, weight,
         fmt::format("{}: expected packed 4-bit floats (U8), found {}; integer formats are not "
                     "supported",
-                    quote_name(weight.info->name), shape_text(*weight.info)),
+                    tensor_text(weight), shape_text(*weight.info)),
         "take an NVFP4, MXFP4, FP8 or unquantized checkpoint of the model"));
     return Outcome::kBroken;
   }

@@ -40,7 +40,7 @@ std::optional<float> scalar_at(const TensorInfo& info, const std::byte* bytes, s
 // How the rows of a fused linear with one scale a part are split: by head counts or by the width of
 // the feed-forward layer. Nothing where the config does not say (case C025).
 std::optional<std::vector<int64_t>> documented_split(const LinearRecord& record, size_t n_parts,
-                                                     const JsonValue* config) {
+                                                     bool of_stack, const JsonValue* config) {
   if (n_parts == 3) {
     const auto heads = model_int(config, "num_attention_heads");
     const auto kv_heads = model_int(config, "num_key_value_heads");
@@ -54,6 +54,14 @@ std::optional<std::vector<int64_t>> documented_split(const LinearRecord& record,
     if (!q || !kv || *kv <= 0 || *q > record.n || *kv > record.n || *q + 2 * *kv != record.n)
       return std::nullopt;
     return std::vector<int64_t>{*q, *kv, *kv};
+  }
+  // A stack's [E, 2] are the scales of gate and up, whose rows are halves, but for gpt-oss, where
+  // they alternate.
+  if (n_parts == 2 && of_stack) {
+    const JsonValue* type = find_model_field(config, "model_type");
+    const bool alternate = type != nullptr && type->is_string() && type->as_string() == "gpt_oss";
+    if (alternate || record.n % 2 != 0) return std::nullopt;
+    return std::vector<int64_t>{record.n / 2, record.n / 2};
   }
   if (n_parts == 2) {
     for (const char* field :
@@ -79,6 +87,10 @@ Finding finding_at(std::string id, std::string slug, Severity severity, const Te
   if (ref) {
     f.tensor = ref.info->name;
     f.file = ref.file->path().string();
+    if (ref.expert >= 0) {
+      f.expert = ref.expert;
+      f.instances = {fmt::format("{}[{}]", f.tensor, ref.expert)};
+    }
     if (ref.converted == nullptr) f.offset = ref.info->begin;
   }
   return f;
@@ -96,6 +108,11 @@ Finding missing_tensor(std::string slug, const ModuleTensors& tensors, Part part
   for (const TensorRef& ref : tensors.parts)
     if (ref && f.file.empty()) f.file = ref.file->path().string();
   return f;
+}
+
+std::string tensor_text(const TensorRef& ref) {
+  if (ref.expert < 0) return quote_name(ref.info->name);
+  return fmt::format("{} (expert {})", quote_name(ref.info->name), ref.expert);
 }
 
 std::string value_text(float value) {
@@ -135,16 +152,16 @@ std::vector<float> read_scalars(const TensorRef& ref, DialectContext& context) {
     context.findings.add(finding_at(
         "C15", known ? "scale-shape" : "scale-dtype", Severity::kError, ref,
         fmt::format("{}: expected one F32 value (or one a part of a fused linear), found {}",
-                    quote_name(info.name), shape_text(info)),
+                    tensor_text(ref), shape_text(info)),
         "export the checkpoint again"));
     return {};
   }
-  if (info.dtype != DType::kF32)
+  if (info.dtype != DType::kF32 && context.reported.emplace(&info, size_t{0}).second)
     context.findings.add(finding_at(
         "C15", "bf16-scalar-scale", Severity::kWarning, ref,
         fmt::format("{} is stored as {}, expected F32: its value is used as it is, with fewer bits "
                     "than the producer computed",
-                    quote_name(info.name), dtype_name(info.dtype)),
+                    tensor_text(ref), dtype_name(info.dtype)),
         "export the scalar as F32"));
   std::vector<float> values;
   for (int64_t i = 0; i < n; ++i)
@@ -157,11 +174,11 @@ bool read_ranges(const TensorRef& ref, bool is_divisor, DialectContext& context,
   std::vector<float> values = read_scalars(ref, context);
   if (values.empty()) return false;
   for (size_t i = 0; i < values.size(); ++i) {
-    if (is_sound_scale(values[i])) continue;
+    if (is_sound_scale(values[i]) || !context.reported.emplace(ref.info, i + 1).second) continue;
     Finding f =
         finding_at("C3", "bad-scalar-scale", Severity::kError, ref,
                    fmt::format("{} is {}: expected a finite positive normal number",
-                               quote_name(ref.info->name), value_text(values[i])),
+                               tensor_text(ref), value_text(values[i])),
                    "fetch or export the checkpoint again; this value scales the whole layer");
     f.value = values[i];
     if (values.size() > 1) f.index = {static_cast<int64_t>(i)};
@@ -177,13 +194,13 @@ bool read_ranges(const TensorRef& ref, bool is_divisor, DialectContext& context,
     record.ranges = {as_range(0, record.n, values[0])};
     return true;
   }
-  const auto split = documented_split(record, values.size(), context.config);
+  const auto split = documented_split(record, values.size(), ref.expert >= 0, context.config);
   if (!split) {
     context.findings.add(finding_at(
         "C15", "ambiguous-scale-split", Severity::kError, ref,
         fmt::format("{} holds {} scales for {} rows, and the config does not say which rows belong "
                     "to which (head counts or widths that add up to {})",
-                    quote_name(ref.info->name), values.size(), record.n, record.n),
+                    tensor_text(ref), values.size(), record.n, record.n),
         "add the head counts to config.json, or store the parts as linears of their own"));
     return false;
   }
@@ -206,11 +223,12 @@ void read_input_scale(const TensorRef& ref, bool is_divisor, DialectContext& con
     if (is_sound_scale(value)) multiplier = std::max(multiplier, is_divisor ? 1.0F / value : value);
     if (is_sound_scale(value) || !sound) continue;
     sound = false;
+    if (!context.reported.emplace(ref.info, size_t{1}).second) continue;
     Finding f = finding_at(
         "C3", "bad-scalar-scale", Severity::kError, ref,
         fmt::format("{} is {}: expected a finite positive normal number (zero and infinity mean "
                     "that the layer was never calibrated)",
-                    quote_name(ref.info->name), value_text(value)),
+                    tensor_text(ref), value_text(value)),
         "recalibrate, or run with activations that are not quantized");
     f.value = value;
     f.expected = "finite, at least 2^-126";
@@ -230,7 +248,7 @@ bool read_pre_quant_scale(const ModuleTensors& tensors, DialectContext& context,
     context.findings.add(
         finding_at("C19", "pre-quant-scale", Severity::kError, ref,
                    fmt::format("{}: expected {} floating-point values, one a column, found {}",
-                               quote_name(ref.info->name), record.k, shape_text(*ref.info)),
+                               tensor_text(ref), record.k, shape_text(*ref.info)),
                    "export the checkpoint again"));
     return false;
   }
@@ -243,7 +261,7 @@ TensorRef relabeled(const TensorRef& ref, DType dtype, DialectContext& context) 
   OwnedTensor& owned = *context.owned.back();
   owned.info = *ref.info;
   owned.info.dtype = dtype;
-  return TensorRef{ref.file, &owned.info, ref.converted};
+  return TensorRef{ref.file, &owned.info, ref.converted, ref.expert};
 }
 
 TensorRef converted(const TensorRef& ref, DType dtype, std::vector<int64_t> shape,
@@ -256,7 +274,7 @@ TensorRef converted(const TensorRef& ref, DType dtype, std::vector<int64_t> shap
   owned.info.begin = 0;
   owned.info.end = static_cast<int64_t>(data.size());
   owned.data = std::move(data);
-  return TensorRef{ref.file, &owned.info, owned.data.data()};
+  return TensorRef{ref.file, &owned.info, owned.data.data(), ref.expert};
 }
 
 }  // namespace sextant

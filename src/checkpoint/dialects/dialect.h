@@ -4,8 +4,10 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/resolve.h"
@@ -19,6 +21,8 @@ struct DialectContext {
   const JsonValue* config;
   FindingSet& findings;
   std::vector<std::unique_ptr<OwnedTensor>>& owned;
+  // Bad values that a finding names already: experts of a stack may share one scale.
+  std::set<std::pair<const TensorInfo*, size_t>> reported = {};
 };
 
 Outcome read_modelopt_linear(const ModuleTensors& tensors, DialectContext& context,
@@ -39,6 +43,7 @@ Finding finding_at(std::string id, std::string slug, Severity severity, const Te
 Finding missing_tensor(std::string slug, const ModuleTensors& tensors, Part part,
                        std::string_view why);
 
+std::string tensor_text(const TensorRef& ref);   // quoted name, with the expert of a slice
 std::string value_text(float value);             // "nan", "inf", nine digits
 std::string shape_text(const TensorInfo& info);  // "F8_E4M3 [4, 2]"
 bool is_codes_dtype(DType dtype);                // U8, I8, F4: two codes a byte
@@ -49,6 +54,9 @@ std::optional<std::pair<int64_t, int64_t>> codes_shape(const TensorInfo& info);
 // Sets n, k, weight, scales, block_k of an NVFP4 record; false after a finding.
 bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
                        const TensorRef& scales, DialectContext& context, LinearRecord& record);
+
+// The columns a block scale of NVFP4 covers by the config; 0 where it does not say.
+int64_t declared_group_size(const std::string& module, const QuantConfig& quant);
 
 // One scalar, or one a part of a fused linear, as float32: F32, or BF16 or F16 with a warning.
 // Empty after a finding.

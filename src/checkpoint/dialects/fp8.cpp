@@ -8,7 +8,6 @@
 
 #include "base/checked.h"
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 
 namespace sextant {
 namespace {
@@ -35,7 +34,7 @@ void add_shape_error(const TensorRef& scales, const LinearRecord& record, const 
       "C15", "scale-shape", Severity::kError, scales,
       fmt::format("{}: expected one scale, {} (one a row), or [{}, {}] (blocks of {} x {}) for a "
                   "weight of {} x {}, found {}",
-                  quote_name(scales.info->name), record.n, ceil_div(record.n, block.n),
+                  tensor_text(scales), record.n, ceil_div(record.n, block.n),
                   ceil_div(record.k, block.k), block.n, block.k, record.n, record.k,
                   shape_text(*scales.info)),
       "export the checkpoint again, or correct the block size in its config");
@@ -60,12 +59,11 @@ bool read_scale_array(const TensorRef& scales, const Block& block, DialectContex
   const bool float_scale = dtype == DType::kF32 || dtype == DType::kBF16;
   const bool power_scale = dtype == DType::kF8E8M0 || dtype == DType::kU8;
   if (!float_scale && !(power_scale && per_block)) {
-    context.findings.add(
-        finding_at("C15", "scale-dtype", Severity::kError, scales,
-                   fmt::format("{}: expected scales of dtype F32, BF16{}, found {}",
-                               quote_name(scales.info->name), per_block ? " or F8_E8M0" : "",
-                               shape_text(*scales.info)),
-                   "export the checkpoint again"));
+    context.findings.add(finding_at(
+        "C15", "scale-dtype", Severity::kError, scales,
+        fmt::format("{}: expected scales of dtype F32, BF16{}, found {}", tensor_text(scales),
+                    per_block ? " or F8_E8M0" : "", shape_text(*scales.info)),
+        "export the checkpoint again"));
     return false;
   }
   record.scheme = per_block ? Scheme::kFp8Block : Scheme::kFp8Channel;
@@ -86,11 +84,10 @@ Outcome read_fp8_linear(const ModuleTensors& tensors, DialectContext& context,
   record.k = weight.info->shape[1];
   record.weight = weight;
   if (record.n == 0 || record.k == 0) {
-    context.findings.add(
-        finding_at("C15", "empty-weight", Severity::kError, weight,
-                   fmt::format("{}: expected a matrix, found {}", quote_name(weight.info->name),
-                               shape_text(*weight.info)),
-                   "export the checkpoint again"));
+    context.findings.add(finding_at("C15", "empty-weight", Severity::kError, weight,
+                                    fmt::format("{}: expected a matrix, found {}",
+                                                tensor_text(weight), shape_text(*weight.info)),
+                                    "export the checkpoint again"));
     return Outcome::kBroken;
   }
   const bool is_inverse_name = static_cast<bool>(tensors[Part::kWeightScaleInv]);

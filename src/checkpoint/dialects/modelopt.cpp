@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 
 namespace sextant {
 

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 
 namespace sextant {
 
@@ -20,11 +19,10 @@ Outcome read_mxfp4_linear(const ModuleTensors& tensors, DialectContext& context,
     return Outcome::kNotMine;
   const auto shape = codes_shape(*weight.info);
   if (!shape || shape->first == 0 || shape->second == 0) {
-    context.findings.add(
-        finding_at("C15", "empty-weight", Severity::kError, weight,
-                   fmt::format("{}: expected a matrix of codes, found {}",
-                               quote_name(weight.info->name), shape_text(*weight.info)),
-                   "export the checkpoint again"));
+    context.findings.add(finding_at("C15", "empty-weight", Severity::kError, weight,
+                                    fmt::format("{}: expected a matrix of codes, found {}",
+                                                tensor_text(weight), shape_text(*weight.info)),
+                                    "export the checkpoint again"));
     return Outcome::kBroken;
   }
   const auto [n, k] = *shape;
@@ -34,7 +32,7 @@ Outcome read_mxfp4_linear(const ModuleTensors& tensors, DialectContext& context,
         fmt::format(
             "{}: K is {} ({} bytes a row), so {} groups of 32 are expected, shape [{}, {}], "
             "found {}",
-            quote_name(scales.info->name), k, k / 2, ceil_div(k, 32), n, ceil_div(k, 32),
+            tensor_text(scales), k, k / 2, ceil_div(k, 32), n, ceil_div(k, 32),
             shape_text(*scales.info)),
         "export the checkpoint again");
     f.expected = fmt::format("[{}, {}]", n, ceil_div(k, 32));

@@ -8,7 +8,6 @@
 
 #include "base/checked.h"
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 #include "quant/e4m3.h"
 
 namespace sextant {
@@ -62,8 +61,8 @@ bool narrow_f32_scales(const TensorRef& scales, DialectContext& context, TensorR
           "C15", "scale-dtype", Severity::kError, scales,
           fmt::format("{}: expected block scales that E4M3 holds exactly, found {} at row {}, "
                       "group {}",
-                      quote_name(scales.info->name), value_text(value),
-                      static_cast<int64_t>(i) / columns, static_cast<int64_t>(i) % columns),
+                      tensor_text(scales), value_text(value), static_cast<int64_t>(i) / columns,
+                      static_cast<int64_t>(i) % columns),
           "export the scales as F8_E4M3");
       f.index = {static_cast<int64_t>(i) / columns, static_cast<int64_t>(i) % columns};
       f.value = value;
@@ -89,6 +88,8 @@ TensorRef split_groups_of_32(const TensorRef& scales, int64_t n, int64_t k,
                    context);
 }
 
+}  // namespace
+
 int64_t declared_group_size(const std::string& module, const QuantConfig& quant) {
   const auto it = quant.layers.find(module);
   if (it != quant.layers.end() && it->second.group_size != 0) return it->second.group_size;
@@ -99,17 +100,14 @@ int64_t declared_group_size(const std::string& module, const QuantConfig& quant)
   return size;
 }
 
-}  // namespace
-
 bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
                        const TensorRef& scales, DialectContext& context, LinearRecord& record) {
   const auto shape = codes_shape(*weight.info);
   if (!shape || shape->first == 0 || shape->second == 0) {
-    context.findings.add(
-        finding_at("C15", "empty-weight", Severity::kError, weight,
-                   fmt::format("{}: expected a matrix of codes, found {}",
-                               quote_name(weight.info->name), shape_text(*weight.info)),
-                   "export the checkpoint again"));
+    context.findings.add(finding_at("C15", "empty-weight", Severity::kError, weight,
+                                    fmt::format("{}: expected a matrix of codes, found {}",
+                                                tensor_text(weight), shape_text(*weight.info)),
+                                    "export the checkpoint again"));
     return false;
   }
   const auto [n, k] = *shape;
@@ -117,7 +115,7 @@ bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
     context.findings.add(
         finding_at("C17", "group-size", Severity::kError, weight,
                    fmt::format("{}: K is {}, which neither groups of 16 nor a last group of 8 fill",
-                               quote_name(weight.info->name), k),
+                               tensor_text(weight), k),
                    "export the checkpoint with K a multiple of 16"));
     return false;
   }
@@ -132,9 +130,8 @@ bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
         "C17", "group-size", Severity::kError, scales,
         fmt::format("{}: K is {} ({} bytes a row), so {} groups of 16{} are expected, shape [{}, "
                     "{}], found {}{}",
-                    quote_name(scales.info->name), k, k / 2, columns,
-                    k % 16 == 0 ? "" : " (the last of 8)", n, columns, shape_text(*scales.info),
-                    likely_cause(*scales.info, n, k, weight)),
+                    tensor_text(scales), k, k / 2, columns, k % 16 == 0 ? "" : " (the last of 8)",
+                    n, columns, shape_text(*scales.info), likely_cause(*scales.info, n, k, weight)),
         "export the checkpoint again, with linear (not swizzled) scales, one per 16 columns");
     f.expected = fmt::format("[{}, {}]", n, columns);
     context.findings.add(std::move(f));
@@ -153,7 +150,7 @@ bool read_nvfp4_blocks(const ModuleTensors& tensors, const TensorRef& weight,
     context.findings.add(
         finding_at("C15", "scale-dtype", Severity::kError, scales,
                    fmt::format("{}: expected block scales of dtype F8_E4M3, found {}",
-                               quote_name(scales.info->name), shape_text(*scales.info)),
+                               tensor_text(scales), shape_text(*scales.info)),
                    "export the scales as F8_E4M3"));
     return false;
   }

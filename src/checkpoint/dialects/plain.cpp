@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "checkpoint/dialects/dialect.h"
-#include "io/quote.h"
 
 namespace sextant {
 namespace {
@@ -28,7 +27,7 @@ Outcome read_plain_linear(const ModuleTensors& tensors, DialectContext& context,
     context.findings.add(finding_at(
         "C15", "unsupported-weight", Severity::kError, weight,
         fmt::format("{}: no known kind of weight has this form: {} without matching scales",
-                    quote_name(weight.info->name), shape_text(*weight.info)),
+                    tensor_text(weight), shape_text(*weight.info)),
         "supported are F32, F16, BF16, FP8 (tensor, channel, block), NVFP4 and MXFP4 with the "
         "scales of their dialect"));
     return Outcome::kBroken;
@@ -40,17 +39,15 @@ Outcome read_plain_linear(const ModuleTensors& tensors, DialectContext& context,
         "C15", "scale-of-plain-weight", Severity::kError, tensors[part],
         fmt::format(
             "{} is there, but {} is {} and takes no scale: was it dequantized or only cast?",
-            quote_name(tensors[part].info->name), quote_name(weight.info->name),
-            shape_text(*weight.info)),
+            tensor_text(tensors[part]), tensor_text(weight), shape_text(*weight.info)),
         "take the checkpoint from its source again"));
     return Outcome::kBroken;
   }
   if (weight.info->shape[0] == 0 || weight.info->shape[1] == 0) {
-    context.findings.add(
-        finding_at("C15", "empty-weight", Severity::kError, weight,
-                   fmt::format("{}: expected a matrix, found {}", quote_name(weight.info->name),
-                               shape_text(*weight.info)),
-                   "export the checkpoint again"));
+    context.findings.add(finding_at("C15", "empty-weight", Severity::kError, weight,
+                                    fmt::format("{}: expected a matrix, found {}",
+                                                tensor_text(weight), shape_text(*weight.info)),
+                                    "export the checkpoint again"));
     return Outcome::kBroken;
   }
   record.scheme = *scheme;

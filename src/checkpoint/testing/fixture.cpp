@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "base/check.h"
+#include "checkpoint/row_order.h"
 #include "quant/bf16.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
@@ -214,7 +215,9 @@ void add_f_moe(CheckpointFixture& fixture, bool input_scales) {
   fixture.add_bf16("model.layers.0.mlp.gate.weight", {8, 32}, router);
 }
 
-std::vector<float> dequantized(const LinearRecord& record) {
+std::vector<float> dequantized(const LinearRecord& stored) {
+  const RowOrdered rows(stored);
+  const LinearRecord& record = rows.record();
   std::vector<float> out(static_cast<size_t>(record.n * record.k));
   for (int64_t row = 0; row < record.n; ++row) {
     for (int64_t column = 0; column < record.k; ++column) {

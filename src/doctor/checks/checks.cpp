@@ -17,6 +17,12 @@ TensorRef tensor_of(const Checkpoint& checkpoint, const std::string& module,
                     std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names)
     if (const TensorRef ref = checkpoint.tensor(fmt::format("{}.{}", module, name))) return ref;
+  // An expert's part of a stack goes by the stack's name, gate_up_proj_weight_scale_2.
+  const LinearRecord* record = checkpoint.linear(module);
+  if (record == nullptr || record->weight.expert < 0) return {};
+  for (const std::string_view name : names)
+    for (const TensorRef& slice : checkpoint.slices_of(*record))
+      if (slice.info->name.ends_with(name)) return slice;
   return {};
 }
 

@@ -39,16 +39,19 @@ void check_lost_blocks(CheckContext& context, const LinearSummary& linear,
   if (s.n_lost_blocks == 0) return;
   const double lost = share(s.n_lost_blocks, s.n_blocks);
   const bool fatal = lost > kLostShareOfError && s.n_codes >= kMinCodes;
+  const LinearRecord& record = *context.checkpoint.linear(linear.module);
   Finding f = about_tensor(
-      context.checkpoint.linear(linear.module)->scales, "C4", "lost-block",
-      fatal ? Severity::kError : Severity::kWarning,
+      record.scales, "C4", "lost-block", fatal ? Severity::kError : Severity::kWarning,
       fmt::format("{}: {} of {} blocks ({:.2g} %) have scale 0 over codes that are not: those "
                   "weights are lost, the first at row {}, group {}",
                   quote_name(linear.module), s.n_lost_blocks, s.n_blocks, 100 * lost,
                   s.first_lost_row, s.first_lost_group),
       "quantize the layer again from its source, with a smaller global scale");
   f.index = {s.first_lost_row, s.first_lost_group};
-  if (f.offset) *f.offset += s.first_lost_row * ((linear.k + 15) / 16) + s.first_lost_group;
+  if (f.offset)
+    *f.offset += record.column_major
+                     ? s.first_lost_group * linear.n + s.first_lost_row
+                     : s.first_lost_row * ((linear.k + 15) / 16) + s.first_lost_group;
   f.value = lost;
   f.count = s.n_lost_blocks;
   f.expected = "no scale of 0 over codes that are not 0";

@@ -113,6 +113,15 @@ void check_experts(CheckContext& context) {
     blocks[name.substr(0, at + 8)][*position.expert].insert(
         name.substr(begin + 1, end - begin - 1));
   }
+  for (const auto& [module, record] : context.checkpoint.linears()) {
+    if (record.weight.expert < 0 ||
+        context.checkpoint.harmless_tensors().contains(record.weight.info->name))
+      continue;
+    const size_t at = module.find(".experts.");
+    if (at == std::string::npos) continue;
+    blocks[module.substr(0, at + 8)][record.weight.expert].insert(
+        module.substr(module.rfind('.') + 1));
+  }
   int64_t declared = 0;
   for (const char* name :
        {"num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"})

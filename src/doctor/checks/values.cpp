@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/cpu_info.h"
-#include "io/quote.h"
+#include "checkpoint/dialects/dialect.h"
 
 namespace sextant {
 namespace {
@@ -81,7 +81,7 @@ void report_non_finite(CheckContext& context, const TensorRef& tensor, const Non
   Finding f = about_tensor(
       tensor, "F4", "non-finite-weight", Severity::kError,
       fmt::format("{}: {} of its {} numbers {} NaN or infinite, the first at element {}",
-                  quote_name(info.name), found.count, info.n_elements(),
+                  tensor_text(tensor), found.count, info.n_elements(),
                   found.count == 1 ? "is" : "are", found.first),
       "take the checkpoint from its source again");
   std::vector<int64_t> index;

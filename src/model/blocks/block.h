@@ -22,13 +22,13 @@ struct BlockContext {
 };
 
 // y = x w^T + bias for linears that share their input: one call where they take it in the same
-// form. Output taps are named.
+// form. Output taps are named; rows as in Tap.
 struct LinearCall {
   const Linear& linear;
   Mat<float> y;
   const char* tap;
 };
 void run_linears(const BlockContext& context, int64_t layer, Mat<const float> x,
-                 std::span<const LinearCall> calls);
+                 std::span<const LinearCall> calls, std::span<const int32_t> rows = {});
 
 }  // namespace sextant

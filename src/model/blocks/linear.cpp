@@ -8,7 +8,7 @@
 namespace sextant {
 
 void run_linears(const BlockContext& context, int64_t layer, Mat<const float> x,
-                 std::span<const LinearCall> calls) {
+                 std::span<const LinearCall> calls, std::span<const int32_t> rows) {
   constexpr size_t kMost = 4;
   SX_CHECK(!calls.empty() && calls.size() <= kMost, "{} linears in a call", calls.size());
   std::array<const PackedLinear*, kMost> ws{};
@@ -16,7 +16,7 @@ void run_linears(const BlockContext& context, int64_t layer, Mat<const float> x,
   for (size_t i = 0; i < calls.size(); ++i) {
     ws[i] = &calls[i].linear.packed;
     ys[i] = calls[i].y;
-    context.tap("input", layer, x, calls[i].linear.module);
+    context.tap("input", layer, x, calls[i].linear.module, rows);
   }
   const ActForm act = calls.front().linear.act;
   const bool together = std::all_of(calls.begin(), calls.end(),
@@ -29,7 +29,7 @@ void run_linears(const BlockContext& context, int64_t layer, Mat<const float> x,
   }
   for (const LinearCall& call : calls) {
     if (!call.linear.bias.empty()) context.ops.add_bias(call.y, call.linear.bias, context.pool);
-    context.tap(call.tap, layer, call.y, call.linear.module);
+    context.tap(call.tap, layer, call.y, call.linear.module, rows);
   }
 }
 

@@ -5,14 +5,16 @@
 
 namespace sextant {
 
-void Mlp::run(const BlockContext& context, int64_t layer) const {
-  StepBuffers& at = context.at;
-  const std::array<LinearCall, 2> in = {{{gate, at.gate(), "gate"}, {up, at.up(), "up"}}};
-  run_linears(context, layer, at.normed(), in);
-  context.ops.silu_mul(at.gate(), at.up(), at.gate(), context.pool);
-  context.tap("mlp_act", layer, at.gate());
-  const std::array<LinearCall, 1> out = {{{down, at.out(), "down"}}};
-  run_linears(context, layer, at.gate(), out);
+void Mlp::run(const BlockContext& context, int64_t layer, Mat<float> x, Mat<float> out,
+              std::span<const int32_t> rows) const {
+  const Mat<float> gated = context.at.gate(x.rows, gate.packed.n);
+  const Mat<float> upped = context.at.up(x.rows, up.packed.n);
+  const std::array<LinearCall, 2> in = {{{gate, gated, "gate"}, {up, upped, "up"}}};
+  run_linears(context, layer, x, in, rows);
+  context.ops.silu_mul(gated, upped, gated, context.pool);
+  context.tap("mlp_act", layer, gated, {}, rows);
+  const std::array<LinearCall, 1> back = {{{down, out, "down"}}};
+  run_linears(context, layer, gated, back, rows);
 }
 
 }  // namespace sextant

@@ -10,8 +10,9 @@ namespace sextant {
 struct Mlp {
   Linear gate, up, down;
 
-  // context.at.normed() -> context.at.out().
-  void run(const BlockContext& context, int64_t layer) const;
+  // x -> out, both [n, d_model]; the rows of the step they are, where they are not all.
+  void run(const BlockContext& context, int64_t layer, Mat<float> x, Mat<float> out,
+           std::span<const int32_t> rows = {}) const;
 };
 
 }  // namespace sextant

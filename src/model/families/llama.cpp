@@ -1,6 +1,6 @@
 // Llama (arXiv:2302.13971, 2407.21783) and what was made after it: a residual stream of d_model,
-// per layer attention and a gated MLP, each on an RMS-normed copy (pre-norm), a final norm and the
-// head. forward() reads like that; binding and packing stand below it.
+// per layer attention and a gated MLP or experts, each on an RMS-normed copy (pre-norm), a final
+// norm and the head. forward() reads like that; binding and packing stand below it.
 #include "model/families/llama.h"
 
 #include <algorithm>
@@ -30,7 +30,8 @@ void LlamaModel::forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Ma
 
     ops.rms_norm(h, layer.mlp_norm, config_.rms_eps, x, pool);
     context.tap("mlp_in", i, x);
-    layer.mlp.run(context, i);
+    std::visit([&](const auto& block) { block.run(context, i, x, buffers.out()); },
+               layer.feed_forward);
     ops.add(h, buffers.out(), pool);
     context.tap("hidden", i, h);
   }
@@ -139,13 +140,35 @@ LlamaModel::Bound LlamaModel::bind_all(const ModelConfig& c, Binder& binder) {
     }
     b.o = binder.linear(attention + "o_proj", c.d_model, q, c.o_bias);
     b.mlp_norm = binder.vector(layer + "post_attention_layernorm.weight", c.d_model);
-    b.gate_up = binder.linears(mlp, gate_up, "gate_up_proj", c.d_model, c.mlp_bias);
-    b.down = binder.linear(mlp + "down_proj", c.d_model, c.d_ff, c.mlp_bias);
+    if (c.sparse[static_cast<size_t>(i)]) {
+      bind_experts(c, mlp, binder, b);
+      continue;
+    }
+    b.mlps.push_back({binder.linears(mlp, gate_up, "gate_up_proj", c.d_model, c.mlp_bias),
+                      binder.linear(mlp + "down_proj", c.d_model, c.d_ff, c.mlp_bias)});
   }
   bound.norm = binder.vector("model.norm.weight", c.d_model);
   bound.head = c.tied_embeddings ? binder.tied_head("lm_head", bound.embedding)
                                  : binder.linear("lm_head", c.n_vocab, c.d_model, false);
   return bound;
+}
+
+// Some files say w1, w3 and w2 for gate, up and down (nvfp4.md section 2.3).
+void LlamaModel::bind_experts(const ModelConfig& c, const std::string& mlp, Binder& binder,
+                              BoundLayer& layer) {
+  layer.router = binder.linear(mlp + "gate", c.n_experts, c.d_model, false);
+  bool short_names = false;
+  for (int64_t e = 0; e < c.n_experts; ++e)
+    for (const char* name : {"w1", "w2", "w3"})
+      short_names = short_names || binder.has_linear(fmt::format("{}experts.{}.{}", mlp, e, name));
+  const std::array<Binder::Part, 2> gate_up = {{{short_names ? "w1" : "gate_proj", c.d_ff_expert},
+                                                {short_names ? "w3" : "up_proj", c.d_ff_expert}}};
+  for (int64_t e = 0; e < c.n_experts; ++e) {
+    const std::string expert = fmt::format("{}experts.{}.", mlp, e);
+    layer.mlps.push_back({binder.linears(expert, gate_up, "gate_up_proj", c.d_model, false),
+                          binder.linear(expert + (short_names ? "w2" : "down_proj"), c.d_model,
+                                        c.d_ff_expert, false)});
+  }
 }
 
 Status LlamaModel::build(const Bound& bound, ThreadPool& pool) {
@@ -179,14 +202,40 @@ Status LlamaModel::build_layer(const BoundLayer& bound, int64_t i, ThreadPool& p
   a.params.scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
   a.params.window = config_.window[static_cast<size_t>(i)];
 
-  SX_ASSIGN(layer.mlp.gate, packed(bound.gate_up[0], pool));
-  SX_ASSIGN(layer.mlp.up, packed(bound.gate_up[1], pool));
-  SX_ASSIGN(layer.mlp.down, packed(bound.down, pool));
+  if (config_.sparse[static_cast<size_t>(i)]) {
+    SX_ASSIGN(layer.feed_forward, build_moe(bound, pool));
+  } else {
+    SX_ASSIGN(layer.feed_forward, build_mlp(bound.mlps.front(), pool));
+  }
   return {};
 }
 
-Result<Linear> LlamaModel::packed(const BoundLinear& bound, ThreadPool& pool) {
-  SX_ASSIGN(Linear linear, make_linear(bound, policy_.for_module(bound.module), *ops_, pool));
+Result<Mlp> LlamaModel::build_mlp(const BoundMlp& bound, ThreadPool& pool) {
+  Mlp mlp;
+  SX_ASSIGN(mlp.gate, packed(bound.gate_up[0], pool));
+  SX_ASSIGN(mlp.up, packed(bound.gate_up[1], pool));
+  SX_ASSIGN(mlp.down, packed(bound.down, pool));
+  return mlp;
+}
+
+Result<Moe> LlamaModel::build_moe(const BoundLayer& bound, ThreadPool& pool) {
+  Moe moe;
+  moe.normalize = config_.norm_top_k;
+  SX_ASSIGN(moe.router, packed(bound.router, policy_.for_router(bound.router.module), pool));
+  const int64_t without_experts = bytes_per_token_;
+  for (const BoundMlp& expert : bound.mlps) {
+    SX_ASSIGN(Mlp mlp, build_mlp(expert, pool));
+    moe.experts.push_back(std::move(mlp));
+  }
+  // A token reads top_k experts: so many of the mean size, where sizes differ.
+  const int64_t all_experts = bytes_per_token_ - without_experts;
+  bytes_per_token_ = without_experts + all_experts / config_.n_experts * config_.top_k;
+  return moe;
+}
+
+Result<Linear> LlamaModel::packed(const BoundLinear& bound, const LinearPolicy& policy,
+                                  ThreadPool& pool) {
+  SX_ASSIGN(Linear linear, make_linear(bound, policy, *ops_, pool));
   weight_bytes_ +=
       linear.packed.data.size() + linear.packed.row_multiplier.size() + linear.packed.scales.size();
   bytes_per_token_ += linear.packed.weight_bytes;

@@ -1,15 +1,19 @@
-// The Llama family: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen3. One decoder; biases, norms of q
-// and k, windows and tied embeddings are flags of its ModelConfig, rope is a table of frequencies.
+// The Llama family: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen3, Qwen3-MoE. One decoder; biases,
+// norms of q and k, windows, tied embeddings and which layers have experts are flags of its
+// ModelConfig, rope is a table of frequencies.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "model/bind.h"
 #include "model/blocks/attention.h"
 #include "model/blocks/mlp.h"
+#include "model/blocks/moe.h"
 #include "model/blocks/rope.h"
 #include "model/model.h"
 
@@ -38,14 +42,20 @@ class LlamaModel : public Model {
   struct Layer {
     std::vector<float> attention_norm, mlp_norm;
     Attention attention;
-    Mlp mlp;
+    std::variant<Mlp, Moe> feed_forward;
   };
 
   // Where everything is in the checkpoint: what binding found, before anything is packed.
+  struct BoundMlp {
+    std::vector<BoundLinear> gate_up;
+    BoundLinear down;
+  };
   struct BoundLayer {
     TensorRef attention_norm, mlp_norm, q_norm, k_norm;
-    std::vector<BoundLinear> qkv, gate_up;
-    BoundLinear o, down;
+    std::vector<BoundLinear> qkv;
+    BoundLinear o;
+    BoundLinear router;          // of a sparse layer
+    std::vector<BoundMlp> mlps;  // one, or in a sparse layer one an expert
   };
   struct Bound {
     const LinearRecord* embedding = nullptr;
@@ -58,10 +68,17 @@ class LlamaModel : public Model {
              const Ops& ops);
   Status check_checkpoint(ThreadPool& pool);
   static Bound bind_all(const ModelConfig& config, Binder& binder);
+  static void bind_experts(const ModelConfig& config, const std::string& mlp, Binder& binder,
+                           BoundLayer& layer);
   Result<Bound> bind();
   Status build(const Bound& bound, ThreadPool& pool);
   Status build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool);
-  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool);
+  Result<Mlp> build_mlp(const BoundMlp& bound, ThreadPool& pool);
+  Result<Moe> build_moe(const BoundLayer& bound, ThreadPool& pool);
+  Result<Linear> packed(const BoundLinear& bound, const LinearPolicy& policy, ThreadPool& pool);
+  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool) {
+    return packed(bound, policy_.for_module(bound.module), pool);
+  }
   void take_embedding(const LinearRecord& record);
   void gather_last(std::span<const StepSeq> seqs, StepBuffers& at) const;
 

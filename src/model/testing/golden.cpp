@@ -35,6 +35,23 @@ SafetensorsFile open_dump(const std::string& directory) {
   return std::move(*file);
 }
 
+std::vector<std::vector<int32_t>> read_ids(const std::string& directory,
+                                           const std::string& tensor) {
+  const SafetensorsFile file = open_dump(directory);
+  const TensorInfo* info = file.find(tensor);
+  SX_CHECK(info != nullptr && info->dtype == DType::kI64 && info->shape.size() == 2, "{} of {}",
+           tensor, directory);
+  std::vector<std::vector<int32_t>> out(static_cast<size_t>(info->shape[0]));
+  int64_t i = 0;
+  for (auto& row : out)
+    for (int64_t t = 0; t < info->shape[1]; ++t, ++i) {
+      int64_t id = 0;
+      std::memcpy(&id, file.bytes(*info).data() + i * 8, 8);
+      row.push_back(narrow<int32_t>(id));
+    }
+  return out;
+}
+
 }  // namespace
 
 std::filesystem::path golden_dir(const std::string& name) {
@@ -66,20 +83,27 @@ const std::vector<std::string>& dense_directories() {
   return names;
 }
 
+const std::vector<std::string>& moe_directories() {
+  static const std::vector<std::string> names = {"qwen3-moe", "qwen3-moe-mixed",
+                                                 "modelopt-qwen3-moe"};
+  return names;
+}
+
+std::vector<std::string> model_directories() {
+  std::vector<std::string> names = dense_directories();
+  names.insert(names.end(), moe_directories().begin(), moe_directories().end());
+  return names;
+}
+
 std::vector<std::vector<int32_t>> dump_ids(const std::string& directory) {
-  const SafetensorsFile file = open_dump(directory);
-  const TensorInfo* info = file.find("input_ids");
-  SX_CHECK(info != nullptr && info->dtype == DType::kI64 && info->shape.size() == 2,
-           "input_ids of {}", directory);
-  std::vector<std::vector<int32_t>> out(static_cast<size_t>(info->shape[0]));
-  int64_t i = 0;
-  for (auto& row : out)
-    for (int64_t t = 0; t < info->shape[1]; ++t, ++i) {
-      int64_t id = 0;
-      std::memcpy(&id, file.bytes(*info).data() + i * 8, 8);
-      row.push_back(narrow<int32_t>(id));
-    }
-  return out;
+  return read_ids(directory, "input_ids");
+}
+
+std::vector<int32_t> dump_router_ids(const std::string& directory, int64_t layer) {
+  std::vector<int32_t> all;
+  for (const auto& row : read_ids(directory, fmt::format("router.{}.ids", layer)))
+    all.insert(all.end(), row.begin(), row.end());
+  return all;
 }
 
 std::vector<float> dump_floats(const std::string& directory, const std::string& tensor) {

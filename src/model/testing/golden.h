@@ -16,11 +16,15 @@
 namespace sextant::testing {
 
 std::filesystem::path golden_dir(const std::string& name);
-// The directories of the dense families, each a checkpoint with its dump.
+// The directories of the dense families and of those with experts, each a checkpoint with its dump;
+// and both together.
 const std::vector<std::string>& dense_directories();
+const std::vector<std::string>& moe_directories();
+std::vector<std::string> model_directories();
 
 // input_ids [S, T] and a float32 tensor [S, T, width] of DIR/dump.safetensors.
 std::vector<std::vector<int32_t>> dump_ids(const std::string& directory);
+std::vector<int32_t> dump_router_ids(const std::string& directory, int64_t layer);  // row by row
 std::vector<float> dump_floats(const std::string& directory, const std::string& tensor);
 
 // A fresh directory that goes away with the object.

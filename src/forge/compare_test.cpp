@@ -112,7 +112,7 @@ TEST(CompareRouters, another_choice_is_counted) {
   std::swap_ranges(bytes.begin(), bytes.begin() + 128, bytes.begin() + 128);
   c.write(dir.path());
   ThreadPool pool(2);
-  const auto report = compare_dump(dir.path(), golden_dir("qwen3-moe"), {}, pool);
+  const auto report = compare_path(dir.path(), golden_dir("qwen3-moe"), {}, pool);
   ASSERT_TRUE(report.has_value()) << report.error().text;
   const std::vector<int32_t> ids = testing::dump_router_ids("qwen3-moe", 1);
   const auto n_concerned = std::count_if(ids.begin(), ids.end(), [](int32_t id) { return id < 2; });

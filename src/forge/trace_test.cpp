@@ -53,7 +53,8 @@ class TraceTest : public ::testing::Test {
     EXPECT_TRUE(committed.has_value()) << committed.error().text;
     DumpOptions compare;
     compare.model.isa = isa;
-    auto compared = compare_dump(golden_dir(name), at, compare, pool_);
+    auto compared =
+        compare_dump(std::move(*Checkpoint::open(golden_dir(name))), at, compare, pool_);
     EXPECT_TRUE(compared.has_value()) << compared.error().text;
     return *compared;
   }

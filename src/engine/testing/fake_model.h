@@ -91,10 +91,10 @@ class FakeModel final : public Model {
     float good = 1.0F;
     float bad = NAN;
     const bool has_bad = std::find(history_.begin(), history_.end(), 66) != history_.end();
-    probe.visit({"embed", -1, ""}, Mat<const float>(&good, 1, 1));
-    probe.visit({"k", 3, "model.layers.3.self_attn.k_proj"},
+    probe.visit({"embed", -1, "", {}}, Mat<const float>(&good, 1, 1));
+    probe.visit({"k", 3, "model.layers.3.self_attn.k_proj", {}},
                 Mat<const float>(has_bad ? &bad : &good, 1, 1));
-    probe.visit({"logits", -1, "lm_head"}, Mat<const float>(has_bad ? &bad : &good, 1, 1));
+    probe.visit({"logits", -1, "lm_head", {}}, Mat<const float>(has_bad ? &bad : &good, 1, 1));
   }
 
   Next next_;

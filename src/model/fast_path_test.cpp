@@ -54,8 +54,8 @@ constexpr double kKlToRef = 2e-4;
 
 // With experts, what BF16 moves can tip a router that was nearly undecided (the dumps' closest
 // choices are 0.004 to 0.012 of a logit apart): that row then has another expert, an error of the
-// size of its output, in one or two of 96 rows. Measured up to 2.5e-4, with KL 2.3e-3, for one such
-// row; twice that and some more is allowed, between tables too.
+// size of its output. Measured up to 2.5e-4, with KL 2.3e-3 (modelopt-qwen3-moe, where two choices
+// of layer 0 differ from the dump's); four times that is allowed, between tables too.
 constexpr double kCosineWithExperts = 1e-3;
 constexpr double kKlWithExperts = 1e-2;
 

@@ -36,6 +36,11 @@ namespace sextant {
   return product;
 }
 
+// part / all; 0 of nothing.
+[[nodiscard]] inline double share_of(int64_t part, int64_t all) {
+  return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
+}
+
 // A narrowing that must fit: a defect of ours otherwise.
 template <class To, class From>
 [[nodiscard]] constexpr To narrow(From from) {

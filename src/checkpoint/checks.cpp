@@ -223,7 +223,7 @@ void check_contradiction(const LinearRecord& record, const Verdict& verdict,
     return;
   }
   const bool is_expert = record.module.find(".experts.") != std::string::npos;
-  const bool is_4_bit = record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kMxfp4;
+  const bool is_4_bit = has_codes(record.scheme);
   if (is_expert && is_4_bit && declares_4_bit_experts(config)) return;
   if (record.scheme != *verdict.declared->scheme &&
       !is_one_block(record, *verdict.declared->scheme))

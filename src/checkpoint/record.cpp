@@ -27,6 +27,13 @@ std::vector<float> row_multipliers(const LinearRecord& record) {
   return rows;
 }
 
+const ScaleRange& range_of(const LinearRecord& record, int64_t row) {
+  static const ScaleRange one;
+  for (const ScaleRange& range : record.ranges)
+    if (row >= range.row_begin && row < range.row_end) return range;
+  return one;
+}
+
 void release_pages(const TensorRef& tensor) {
   if (tensor) release_pages(tensor, 0, tensor.info->n_bytes());
 }

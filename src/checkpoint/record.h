@@ -51,6 +51,10 @@ constexpr bool is_fp8(Scheme scheme) {
   return scheme >= Scheme::kFp8Tensor && scheme <= Scheme::kFp8Block;
 }
 
+constexpr bool has_codes(Scheme scheme) {  // E2M1, two a byte
+  return scheme == Scheme::kNvfp4 || scheme == Scheme::kMxfp4;
+}
+
 // Rows [row_begin, row_end) of a linear have this global scale. q/k/v and gate/up keep their own,
 // always.
 struct ScaleRange {
@@ -99,6 +103,9 @@ struct KvScales {
 // page before them, which whoever read what lies there had to leave; they can be read again.
 void release_pages(const TensorRef& tensor);
 void release_pages(const TensorRef& tensor, int64_t begin, int64_t end);
+
+// The range that a row is in; g = 1 where the record has no ranges.
+const ScaleRange& range_of(const LinearRecord& record, int64_t row);
 
 // g of every row, or empty where the record has no ranges: what WeightSource::row_multiplier takes.
 std::vector<float> row_multipliers(const LinearRecord& record);

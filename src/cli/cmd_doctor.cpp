@@ -214,17 +214,14 @@ Result<Examined> examine(Context& context, const DoctorOptions& options) {
   return out;
 }
 
-Status write_page(const DoctorOptions& options, const Examined& examined) {
+std::string page_of(const DoctorOptions& options, const Examined& examined) {
   ReportComparisons beside;
   if (examined.predictions) {
     beside.engine = options.engine;
     beside.predictions = *examined.predictions;
   }
   if (examined.against) beside.against = &*examined.against;
-  Output page;
-  SX_TRY(page.open(options.html));
-  page.write(html_report(examined.diagnosis, beside));
-  return page.finish();
+  return html_report(examined.diagnosis, beside);
 }
 
 Result<int> run_doctor(Context& context, const DoctorOptions& options) {
@@ -233,17 +230,14 @@ Result<int> run_doctor(Context& context, const DoctorOptions& options) {
     return fail_at(at_field("MODEL"), Code::kUsage,
                    "doctor needs a MODEL (a directory, a snapshot, a .safetensors file or a name); "
                    "--list-checks needs none");
-  if (options.html == "-" || (!options.html.empty() && options.html == context.common.output))
-    return fail_at(
-        at_field("--html"), Code::kUsage,
-        "--html needs a file of its own; the report itself goes to standard output or -o");
+  SX_TRY(check_page_path(options.html, context.common.output));
   if (options.write_lock && options.quick)
     return fail_at(at_field("--write-lock"), Code::kUsage,
                    "--write-lock stores a verdict on every byte, which --quick does not read");
   SX_ASSIGN(const Examined examined, examine(context, options));
   const Diagnosis& diagnosis = examined.diagnosis;
   // Before the report: where the page cannot be written, there is an error and nothing else.
-  if (!options.html.empty()) SX_TRY(write_page(options, examined));
+  if (!options.html.empty()) SX_TRY(write_page(options.html, page_of(options, examined)));
   if (context.common.json) {
     Json document = json_report(diagnosis);
     document["version"] = SX_VERSION;

@@ -126,14 +126,6 @@ std::string_view scale_kind_name(ScaleKind kind) {
   return kind == ScaleKind::kInput ? "input" : kind == ScaleKind::kWeight ? "weight" : "cache";
 }
 
-template <class T>
-Json explain_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-Json explain_text_or_null(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
-}
-
 Json hypothesis_json(const Hypothesis& reading) {
   const GridTest& grid = reading.grid;
   const ScaleLimits& limits = reading.limits;
@@ -150,10 +142,10 @@ Json hypothesis_json(const Hypothesis& reading) {
                 {"few_digits", grid.few_digits},
                 {"passed", grid.passed},
                 {"chance", grid.chance}}},
-              {"needs_norm_max", explain_or_null(reading.needs_norm_max)},
+              {"needs_norm_max", or_null(reading.needs_norm_max)},
               {"usual", reading.usual},
               {"rejected", reading.rejected},
-              {"reason", explain_text_or_null(reading.reason)},
+              {"reason", text_or_null(reading.reason)},
               {"limits",
                {{"saturates_above", limits.saturates_above},
                 {"nan_above", limits.nan_above},
@@ -183,13 +175,13 @@ Json explanation_json(const Explanation& all) {
   const bool sound = all.fault == ScaleFault::kNone;
   return Json{
       {"question",
-       {{"name", explain_text_or_null(question.name)},
+       {{"name", text_or_null(question.name)},
         {"kind", scale_kind_name(all.kind)},
         {"typed", question.typed},
         {"value", json_number(question.value)},
-        {"layer", explain_text_or_null(question.layer)},
-        {"k", explain_or_null(question.k)},
-        {"norm_max", explain_or_null(question.norm_max)}}},
+        {"layer", text_or_null(question.layer)},
+        {"k", or_null(question.k)},
+        {"norm_max", or_null(question.norm_max)}}},
       {"verdict", all.verdict},
       {"fault", sound ? Json(nullptr) : Json(fault_name(all.fault))},
       {"check", sound ? Json(nullptr)
@@ -198,7 +190,7 @@ Json explanation_json(const Explanation& all) {
                        ? Json(all.readings[*all.accepted].divisor ? "divisor" : "multiplier")
                        : Json(nullptr)},
       {"against_name", all.against_name},
-      {"norm_bound", explain_or_null(all.norm_bound)},
+      {"norm_bound", or_null(all.norm_bound)},
       {"readings", readings},
       {"engines", engines},
       {"notes", all.notes},

@@ -32,11 +32,7 @@ Status check_trace(const TraceCommandOptions& options, const CommonOptions& comm
   if (options.prompt && options.prompt->empty())
     return fail_at(at_field("--prompt"), Code::kUsage,
                    "the prompt is empty: expected at least one token");
-  if (options.html == "-" || (!options.html.empty() && options.html == common.output))
-    return fail_at(
-        at_field("--html"), Code::kUsage,
-        "--html needs a file of its own; the report itself goes to standard output or -o");
-  return {};
+  return check_page_path(options.html, common.output);
 }
 
 Result<TraceReport> traced(const TraceCommandOptions& options, const LoadedModel& loaded,
@@ -87,12 +83,7 @@ Result<int> run_trace(Context& context, const TraceCommandOptions& options) {
   else
     context.out.write(
         trace_text(subject, report, {.all_taps = common.verbose, .taps_pattern = options.taps}));
-  if (!options.html.empty()) {
-    Output page;
-    SX_TRY(page.open(options.html));
-    page.write(trace_html(subject, report));
-    SX_TRY(page.finish());
-  }
+  if (!options.html.empty()) SX_TRY(write_page(options.html, trace_html(subject, report)));
   return report.first_bad ? exit_status(Code::kModel) : 0;
 }
 

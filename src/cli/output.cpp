@@ -185,6 +185,19 @@ int report_error(const Error& error, bool json, Output& out) {
   return error_exit_status(error);
 }
 
+Status check_page_path(const std::string& page, const std::string& output) {
+  if (page != "-" && (page.empty() || page != output)) return {};
+  return fail_at(at_field("--html"), Code::kUsage,
+                 "--html needs a file of its own; the report itself goes to standard output or -o");
+}
+
+Status write_page(const std::string& page, std::string_view text) {
+  Output file;
+  SX_TRY(file.open(page));
+  file.write(text);
+  return file.finish();
+}
+
 std::string one_line(std::string_view text) {
   std::string spaced(text);
   std::replace_if(

@@ -50,6 +50,11 @@ class Output {
   bool lines_ = false;
 };
 
+// Of --html: a file that is not where the report itself goes (output: the value of -o).
+Status check_page_path(const std::string& page, const std::string& output);
+// Writes a file whole.
+Status write_page(const std::string& page, std::string_view text);
+
 // How talk looks. Set once, after the options were read.
 struct TalkStyle {
   bool color = false;

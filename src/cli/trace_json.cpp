@@ -1,16 +1,13 @@
 // The JSON of docs/trace.schema.json.
+#include "base/checked.h"
 #include "cli/trace_report.h"
 #include "cli/version.h"
+#include "doctor/diagnosis.h"
 #include "io/ordered_json.h"
 
 namespace sextant {
 namespace {
 
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 Json layer_json(int64_t layer) { return layer < 0 ? Json(nullptr) : Json(layer); }
 
 Json cause_json(const BadTapCause& cause) {
@@ -39,10 +36,6 @@ Json bad_json(const BadTap& bad, const TraceSubject& subject) {
           {"value", json_number(static_cast<double>(bad.found.value))},
           {"cause", cause_json(bad.cause)},
           {"message", bad_tap_text(bad, subject) + ": " + bad.cause.message}};
-}
-
-double share_of(int64_t part, int64_t whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
 Json input_json(const TracedTap& tap) {
@@ -96,7 +89,7 @@ Json trace_json(const TraceSubject& subject, const TraceReport& report,
                       {"quantity", alarm.quantity},
                       {"value", json_number(alarm.value)},
                       {"limit", alarm.limit},
-                      {"severity", alarm.severity == Severity::kError ? "error" : "warning"},
+                      {"severity", severity_name(alarm.severity)},
                       {"message", alarm_text(alarm)}});
   Json taps = Json::array();
   for (const TracedTap& tap : report.taps)

@@ -24,8 +24,6 @@ constexpr double kPlainErrorL2 = 0.05;   // A6: warning below, error above
 constexpr double kSwappedCosine = 0.98;
 constexpr size_t kListedNames = 8;  // as FindingSet lists them
 
-bool is_four_bits(Scheme scheme) { return scheme == Scheme::kNvfp4 || scheme == Scheme::kMxfp4; }
-
 // Noise to signal, in power, of a healthy weight against its source (nvfp4.md 4.3).
 double healthy_noise(Scheme scheme) {
   if (scheme == Scheme::kNvfp4) return 0.010;  // 20 dB
@@ -42,8 +40,8 @@ std::string expected_text(const WeightDifference& d) {
 }
 
 double warn_cosine(const WeightDifference& d) {
-  return is_four_bits(d.scheme) || is_four_bits(d.reference_scheme) ? kAgainstWarnCosine
-                                                                    : kAgainstWarnCosinePlain;
+  return has_codes(d.scheme) || has_codes(d.reference_scheme) ? kAgainstWarnCosine
+                                                              : kAgainstWarnCosinePlain;
 }
 
 std::string name_of(const WeightDifference& d) {

@@ -21,8 +21,6 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
-bool has_codes(Scheme scheme) { return scheme == Scheme::kNvfp4 || scheme == Scheme::kMxfp4; }
-
 LinearSummary summarize_linear(const LinearRecord& record) {
   LinearSummary out;
   out.module = record.module;

@@ -47,10 +47,6 @@ std::pair<int, std::string> row_order(const LinearSummary& linear) {
   return {order, label};
 }
 
-bool has_codes(const LinearSummary& linear) {
-  return linear.scheme == Scheme::kNvfp4 || linear.scheme == Scheme::kMxfp4;
-}
-
 void add_to_cell(const LinearSummary& linear, LayerCell& cell, int64_t& n_bad_scales) {
   ++cell.n_linears;
   if (linear.g) {
@@ -79,7 +75,7 @@ LayerGrid layer_grid(const Diagnosis& diagnosis) {
   std::set<std::pair<int, std::string>> rows;
   std::set<int64_t> layers;
   for (const LinearSummary& linear : diagnosis.linears) {
-    if (!has_codes(linear)) continue;
+    if (!has_codes(linear.scheme)) continue;
     if (!linear.layer) {
       grid.elsewhere.push_back(linear.module);
       continue;
@@ -106,7 +102,7 @@ LayerGrid layer_grid(const Diagnosis& diagnosis) {
     }
   }
   for (const LinearSummary& linear : diagnosis.linears) {
-    if (!has_codes(linear) || !linear.layer) continue;
+    if (!has_codes(linear.scheme) || !linear.layer) continue;
     const auto row = row_of.find(row_order(linear).second);
     const auto place = place_of.find(*linear.layer);
     if (row == row_of.end() || place == place_of.end()) continue;

@@ -135,10 +135,6 @@ std::string findings_section(const Diagnosis& diagnosis) {
 
 // --- numbers ---
 
-bool is_four_bit(const LinearSummary& linear) {
-  return linear.scheme == Scheme::kNvfp4 || linear.scheme == Scheme::kMxfp4;
-}
-
 // A linear's shares of blocks, and how far the worst of them is on the way to the threshold of its
 // check (1: there).
 struct TensorShares {
@@ -173,7 +169,7 @@ TensorShares shares_of(const LinearSummary& linear) {
 std::string worst_table(const Diagnosis& diagnosis) {
   std::vector<TensorShares> worst;
   for (const LinearSummary& linear : diagnosis.linears)
-    if (is_four_bit(linear) && linear.statistics && linear.statistics->n_blocks > 0)
+    if (has_codes(linear.scheme) && linear.statistics && linear.statistics->n_blocks > 0)
       if (const TensorShares t = shares_of(linear); t.badness >= kWorthALook) worst.push_back(t);
   if (worst.empty()) return {};
   std::stable_sort(worst.begin(), worst.end(), [](const TensorShares& a, const TensorShares& b) {
@@ -240,7 +236,8 @@ std::string projection_table(const LayerGrid& grid) {
 std::string charts_section(const Diagnosis& diagnosis) {
   std::string out = "<section>\n<h2>4-bit weights</h2>\n";
   const auto four_bit =
-      std::count_if(diagnosis.linears.begin(), diagnosis.linears.end(), is_four_bit);
+      std::count_if(diagnosis.linears.begin(), diagnosis.linears.end(),
+                    [](const LinearSummary& linear) { return has_codes(linear.scheme); });
   if (four_bit == 0)
     return out + "<p>No linear has 4-bit weights: there is nothing to chart.</p>\n</section>\n";
   const bool counted = std::any_of(diagnosis.linears.begin(), diagnosis.linears.end(),

@@ -4,17 +4,6 @@
 #include "io/ordered_json.h"
 
 namespace sextant {
-namespace {
-
-template <class T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json text_or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
-
-}  // namespace
-
 Json finding_json(const Finding& finding) {
   const CheckInfo* check = find_check(finding.id, finding.slug);
   Json engines = Json::object();

@@ -121,7 +121,7 @@ double sampled_rms(const LinearRecord& linear, int64_t row_begin, int64_t row_en
 }  // namespace
 
 CodeStatistics code_statistics(const LinearRecord& linear, int64_t row_begin, int64_t row_end) {
-  SX_CHECK(linear.scheme == Scheme::kNvfp4 || linear.scheme == Scheme::kMxfp4);
+  SX_CHECK(has_codes(linear.scheme));
   SX_CHECK(row_begin >= 0 && row_begin <= row_end && row_end <= linear.n);
   CodeStatistics out;
   if (linear.column_major) {

@@ -28,13 +28,6 @@ void floats_of(DType dtype, const std::byte* in, int64_t n, float* out) {
   SX_CHECK(known, "no weight or scale is stored as {}", dtype_name(dtype));
 }
 
-const ScaleRange& scale_range(const LinearRecord& record, int64_t row) {
-  static const ScaleRange one;
-  for (const ScaleRange& range : record.ranges)
-    if (row >= range.row_begin && row < range.row_end) return range;
-  return one;
-}
-
 struct DifferenceSums {
   double reference2 = 0;
   double here2 = 0;
@@ -161,7 +154,7 @@ void WeightRows::read(int64_t row, std::vector<float>& scratch, float* out) cons
   const int64_t k = record_.k;
   const int64_t n_scales = ceil_div(k, record_.block_k);
   const int64_t row_bytes = k * dtype_bits(record_.weight.info->dtype) / 8;
-  const bool is_packed = record_.scheme == Scheme::kNvfp4 || record_.scheme == Scheme::kMxfp4;
+  const bool is_packed = has_codes(record_.scheme);
   const std::byte* stored = record_.weight.bytes().data() + row * (is_packed ? k / 2 : row_bytes);
   const Mat<const uint8_t> codes{reinterpret_cast<const uint8_t*>(stored), 1,
                                  is_packed ? k / 2 : k};
@@ -172,7 +165,7 @@ void WeightRows::read(int64_t row, std::vector<float>& scratch, float* out) cons
   const Mat<const uint8_t> scale_bytes{reinterpret_cast<const uint8_t*>(scales), 1, n_scales};
   const Mat<float> values{out, 1, k};
   if (record_.scheme == Scheme::kNvfp4) {
-    const ScaleRange& range = scale_range(record_, row);
+    const ScaleRange& range = range_of(record_, row);
     nvfp4_dequantize(codes, scale_bytes,
                      {range.is_divisor ? range.stored : range.g, range.is_divisor}, values,
                      record_.block_k);
@@ -183,7 +176,7 @@ void WeightRows::read(int64_t row, std::vector<float>& scratch, float* out) cons
     if (scales != nullptr)
       floats_of(record_.scales.info->dtype, scales, n_scales, scratch.data());
     else
-      scratch.assign(scratch.size(), scale_range(record_, row).g);
+      scratch.assign(scratch.size(), range_of(record_, row).g);
     fp8_dequantize(codes, {scratch.data(), 1, n_scales}, 1, record_.block_k, values);
   } else {
     floats_of(record_.weight.info->dtype, stored, k, out);

@@ -94,10 +94,6 @@ void explain(const Model& model, const Checkpoint& checkpoint, std::span<const i
         {tap->name, tap->layer, tap->module, find_dead_cause(checkpoint, config, tap->module)});
 }
 
-double share(int64_t part, int64_t whole) {
-  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
-}
-
 }  // namespace
 
 std::vector<TraceAlarm> alarms_of(std::span<const TracedTap> taps) {
@@ -115,9 +111,9 @@ std::vector<TraceAlarm> alarms_of(std::span<const TracedTap> taps) {
     else if (ratio < kRatioLow)
       add("ratio", ratio, kRatioLow, Severity::kWarning);
     const ScaleUse& use = tap.input->use;
-    const double clipped = share(use.n_clipped, use.n_elements);
+    const double clipped = share_of(use.n_clipped, use.n_elements);
     if (clipped > kMostClipped) add("clipped", clipped, kMostClipped, Severity::kWarning);
-    const double zero = share(use.n_zero_blocks, use.n_blocks);
+    const double zero = share_of(use.n_zero_blocks, use.n_blocks);
     if (zero > kMostZeroBlocks) add("zero-blocks", zero, kMostZeroBlocks, Severity::kWarning);
   }
   return alarms;

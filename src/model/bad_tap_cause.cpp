@@ -18,10 +18,6 @@ namespace {
 constexpr std::array<std::string_view, 7> kCauseNames = {
     "weight", "scale", "global-scale", "bias", "norm", "embedding", "range"};
 
-bool is_nibbles(const LinearRecord& record) {
-  return record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kMxfp4;
-}
-
 // Elements [begin, begin + n) of a stored tensor, as float32.
 std::vector<float> values_at(const TensorRef& tensor, int64_t begin, int64_t n) {
   std::vector<float> out(static_cast<size_t>(n));
@@ -117,7 +113,7 @@ std::optional<BadTapCause> bad_in_row(const Checkpoint& checkpoint, const Linear
                               columns, columns, "", is_bad_value))
       return cause;
   }
-  if (!is_nibbles(record))
+  if (!has_codes(record.scheme))
     if (auto cause = first_in(weight_kind, record.weight, row * record.k, record.k, record.k, "",
                               is_bad_value))
       return cause;

@@ -15,10 +15,8 @@
 namespace sextant {
 namespace {
 
-bool has_nibbles(Scheme scheme) { return scheme == Scheme::kNvfp4 || scheme == Scheme::kMxfp4; }
-
 bool has_scales(Scheme scheme) {
-  return has_nibbles(scheme) || scheme == Scheme::kFp8Block || scheme == Scheme::kFp8Channel;
+  return has_codes(scheme) || scheme == Scheme::kFp8Block || scheme == Scheme::kFp8Channel;
 }
 
 WeightForm stored_form(Scheme scheme) {
@@ -36,7 +34,7 @@ WeightForm stored_form(Scheme scheme) {
 }
 
 int64_t row_bytes(const LinearRecord& record) {
-  if (has_nibbles(record.scheme)) return ceil_div(record.k, 2);
+  if (has_codes(record.scheme)) return ceil_div(record.k, 2);
   return record.k * dtype_bits(record.weight.info->dtype) / 8;
 }
 
@@ -50,14 +48,6 @@ const std::byte* scale_row(const LinearRecord& record, int64_t row) {
 void stored_values(DType dtype, const std::byte* in, int64_t n, float* out) {
   const bool known = stored_to_f32(dtype, in, n, out);
   SX_CHECK(known, "no weight or scale is stored as {}", dtype_name(dtype));
-}
-
-// Every row has a range where the record has any (record.h).
-const ScaleRange& range_of(const LinearRecord& record, int64_t row) {
-  static const ScaleRange one;
-  for (const ScaleRange& range : record.ranges)
-    if (row >= range.row_begin && row < range.row_end) return range;
-  return one;
 }
 
 // scratch [ceil(k / block_k)].
@@ -170,7 +160,7 @@ Status check_layout(const BoundLinear& bound) {
     return fail_at(where, Code::kUnsupported,
                    "{} begins at row {} of {}, which cuts a block of {} rows that share a scale",
                    bound.module, bound.row_begin, record.module, record.block_n);
-  if (has_nibbles(record.scheme) && record.k % 2 != 0)
+  if (has_codes(record.scheme) && record.k % 2 != 0)
     return fail_at(where, Code::kUnsupported,
                    "{} has {} columns of 4 bits; expected an even number", bound.module, record.k);
   return {};

@@ -14,13 +14,6 @@ struct Avx2 {
   static void store(void* p, V v) { _mm256_storeu_si256(static_cast<V*>(p), v); }
   static V zero() { return _mm256_setzero_si256(); }
   static V bytes(int byte) { return _mm256_set1_epi8(static_cast<char>(byte)); }
-  // Byte c: the bit c - first, or none.
-  static V table(int first) {
-    alignas(32) uint8_t t[32] = {};
-    for (int bit = 0; bit < 8; ++bit)
-      t[first + bit] = t[16 + first + bit] = static_cast<uint8_t>(1 << bit);
-    return load(t);
-  }
   static V shuffle(V table, V index) { return _mm256_shuffle_epi8(table, index); }
   static V and_(V a, V b) { return _mm256_and_si256(a, b); }
   static V add8(V a, V b) { return _mm256_add_epi8(a, b); }

@@ -14,13 +14,6 @@ struct Avx512 {
   static void store(void* p, V v) { _mm512_storeu_si512(p, v); }
   static V zero() { return _mm512_setzero_si512(); }
   static V bytes(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
-  // Byte c: the bit c - first, or none.
-  static V table(int first) {
-    alignas(64) uint8_t t[64] = {};
-    for (int lane = 0; lane < 64; lane += 16)
-      for (int bit = 0; bit < 8; ++bit) t[lane + first + bit] = static_cast<uint8_t>(1 << bit);
-    return load(t);
-  }
   static V shuffle(V table, V index) { return _mm512_shuffle_epi8(table, index); }
   static V and_(V a, V b) { return _mm512_and_si512(a, b); }
   static V add8(V a, V b) { return _mm512_add_epi8(a, b); }

@@ -15,8 +15,8 @@
 namespace sextant {
 namespace {
 
-// Vec: a vector type with load, zero, bytes (all lanes one byte), table (16 bytes in each 128
-// bits), shuffle, shift_right (of 16-bit lanes), store, and
+// Vec: a vector type with load, zero, bytes (all lanes one byte), shuffle (within 128 bits),
+// shift_right (of 16-bit lanes), store, and
 //   majority(a, b, c), parity(a, b, c)  the two outputs of a full adder, bit by bit
 //   count_zero_blocks(sum, v), count_full_blocks(sum, v)  adds one to each 64-bit lane that is one
 template <class Vec>
@@ -36,6 +36,14 @@ struct CodeCounter {
     const V carry = Vec::majority(sum, b, c);
     sum = Vec::parity(sum, b, c);
     return carry;
+  }
+
+  // In each 128 bits byte c has the bit c - first set, or none.
+  static V table(int first) {
+    uint8_t bytes[kBytes] = {};
+    for (int64_t lane = 0; lane < kBytes; lane += 16)
+      for (int bit = 0; bit < 8; ++bit) bytes[lane + first + bit] = static_cast<uint8_t>(1 << bit);
+    return Vec::load(bytes);
   }
 
   template <int kShift>
@@ -115,8 +123,8 @@ struct CodeCounter {
       for (V& v : b.sixteens) v = zero;
       for (uint64_t& count : b.counts) count = 0;
     }
-    const V first = Vec::table(0);
-    const V second = Vec::table(8);
+    const V first = table(0);
+    const V second = table(8);
     V zero_blocks = zero;
     V full_blocks = zero;
     int n_sixteens = 0;

@@ -78,7 +78,8 @@ float stored_value(const LinearRecord& record, size_t i) {
   }
 }
 
-const ScaleRange* range_of(const LinearRecord& record, int64_t row) {
+// Its own, since what it gives is compared with what the readers give.
+const ScaleRange* fixture_range(const LinearRecord& record, int64_t row) {
   for (const ScaleRange& range : record.ranges)
     if (row >= range.row_begin && row < range.row_end) return &range;
   return nullptr;
@@ -229,7 +230,7 @@ std::vector<float> dequantized(const LinearRecord& stored) {
             record.scales,
             static_cast<size_t>((row / record.block_n) * scale_columns + column / record.block_k));
       }
-      if (const ScaleRange* range = range_of(record, row))
+      if (const ScaleRange* range = fixture_range(record, row))
         scale = range->is_divisor ? scale / range->stored : scale * range->g;
       const float value = stored_value(record, i);
       out[i] = is_quantized(record.scheme) ? value * scale : value;

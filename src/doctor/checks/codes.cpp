@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "doctor/checks/checks.h"
 #include "io/quote.h"
 
@@ -22,10 +23,6 @@ constexpr double kFlatness = 1e-3;     // chi-square a code against eight equal 
 constexpr double kNibbleShare = 0.05;  // total variation between even and odd columns
 constexpr uint8_t kMaxScale = 0x7E;    // 448
 
-double share(int64_t part, int64_t all) {
-  return all == 0 ? 0 : static_cast<double>(part) / static_cast<double>(all);
-}
-
 Finding about_linear(const CheckContext& context, const LinearSummary& linear, const char* id,
                      const char* slug, Severity severity, std::string message, std::string remedy) {
   return about_tensor(context.checkpoint.linear(linear.module)->weight, id, slug, severity,
@@ -37,7 +34,7 @@ Finding about_linear(const CheckContext& context, const LinearSummary& linear, c
 void check_lost_blocks(CheckContext& context, const LinearSummary& linear,
                        const CodeStatistics& s) {
   if (s.n_lost_blocks == 0) return;
-  const double lost = share(s.n_lost_blocks, s.n_blocks);
+  const double lost = share_of(s.n_lost_blocks, s.n_blocks);
   const bool fatal = lost > kLostShareOfError && s.n_codes >= kMinCodes;
   const LinearRecord& record = *context.checkpoint.linear(linear.module);
   Finding f = about_tensor(
@@ -61,7 +58,7 @@ void check_lost_blocks(CheckContext& context, const LinearSummary& linear,
 // C5.
 void check_zero_blocks(CheckContext& context, const LinearSummary& linear,
                        const CodeStatistics& s) {
-  const double zero = share(s.n_zero_blocks, s.n_blocks);
+  const double zero = share_of(s.n_zero_blocks, s.n_blocks);
   if (zero <= kZeroShare && s.n_zero_rows == 0) return;
   std::string message =
       fmt::format("{}: {:.1f} % of the blocks are zero", quote_name(linear.module), 100 * zero);
@@ -81,7 +78,7 @@ void check_zero_blocks(CheckContext& context, const LinearSummary& linear,
 void check_subnormal(CheckContext& context, const LinearSummary& linear, const CodeStatistics& s) {
   int64_t n = 0;
   for (size_t byte = 1; byte < 8; ++byte) n += s.scale_bytes[byte];
-  const double subnormal = share(n, s.n_blocks);
+  const double subnormal = share_of(n, s.n_blocks);
   if (subnormal <= kSubnormalShare) return;
   Finding f = about_linear(
       context, linear, "C8", "subnormal-scales", Severity::kWarning,
@@ -98,7 +95,7 @@ void check_subnormal(CheckContext& context, const LinearSummary& linear, const C
 std::array<double, 8> magnitude_shares(const CodeStatistics& s) {
   std::array<double, 8> shares{};
   for (int i = 0; i < 8; ++i)
-    shares[static_cast<size_t>(i)] = share(s.codes(i) + s.codes(i + 8), s.n_codes);
+    shares[static_cast<size_t>(i)] = share_of(s.codes(i) + s.codes(i + 8), s.n_codes);
   return shares;
 }
 
@@ -134,7 +131,7 @@ void check_tightness(CheckContext& context, const LinearSummary& linear, const C
   }
   // Casts from MXFP4 keep a shared exponent; four-over-six ends blocks at 4 on purpose.
   if (linear.scheme != Scheme::kNvfp4 || only_powers_of_two(s) || largest_scale(s) <= 0x7C) return;
-  const double full = share(s.n_full_blocks, s.n_blocks - s.n_zero_blocks);
+  const double full = share_of(s.n_full_blocks, s.n_blocks - s.n_zero_blocks);
   if (full >= kFullShare || s.n_blocks == s.n_zero_blocks) return;
   Finding f = about_linear(
       context, linear, "C9", "loose-blocks", Severity::kWarning,
@@ -151,7 +148,8 @@ void check_tightness(CheckContext& context, const LinearSummary& linear, const C
 void check_nibbles(CheckContext& context, const LinearSummary& linear, const CodeStatistics& s) {
   double variation = 0;
   for (size_t i = 0; i < 16; ++i)
-    variation += std::abs(share(s.low[i], s.n_codes / 2) - share(s.high[i], s.n_codes / 2)) / 2;
+    variation +=
+        std::abs(share_of(s.low[i], s.n_codes / 2) - share_of(s.high[i], s.n_codes / 2)) / 2;
   if (variation > kNibbleShare) {
     Finding f = about_linear(
         context, linear, "C10", "nibbles-differ", Severity::kWarning,
@@ -177,7 +175,7 @@ void check_nibbles(CheckContext& context, const LinearSummary& linear, const Cod
                   dropped ? "the producer drops the sign of zero, as this one seems to"
                           : "many weights are exactly zero; INT4 has code 8 rarely"),
       dropped ? "" : "check that the codes are FP4, not INT4");
-  f.value = share(negative_zeros, zeros);
+  f.value = share_of(negative_zeros, zeros);
   f.expected = "at least 0.5";
   context.findings.add(std::move(f), 1 - *f.value);
 }
@@ -193,7 +191,7 @@ void check_group(CheckContext& context, const ScaleGroup& group) {
   const CodeStatistics& s = group.sum;
   if (s.n_codes < kMinCodes) return;
   const LinearSummary& linear = *group.first;
-  const double saturated = share(s.scale_bytes[kMaxScale], s.n_blocks);
+  const double saturated = share_of(s.scale_bytes[kMaxScale], s.n_blocks);
   const bool powers = only_powers_of_two(s);
   if (saturated > kSaturatedShare && !powers) {
     Finding f = about_linear(

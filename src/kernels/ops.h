@@ -26,8 +26,12 @@
 namespace sextant {
 
 // How a linear takes its input. kF32: as it is. kBf16: rounded to BF16 first (policy a16), products
-// and sums in float32.
-enum class ActForm : uint8_t { kF32, kBf16 };
+// and sums in float32. kNvfp4: values that are an E2M1 code times an E4M3 scale a block of 16
+// (quant/input_quantizer.h). With NVFP4 weights the sum of a block and its product with the
+// weight's scale are then exact in float32 (at most 20 significant bits), whatever the order within
+// the block; every table, ref too, adds the blocks of a row in float32 from the first to the last,
+// and so all tables agree bit for bit.
+enum class ActForm : uint8_t { kF32, kBf16, kNvfp4 };
 
 // In which form the weights stay in memory.
 enum class WeightForm : uint8_t {

@@ -28,6 +28,8 @@ struct ModelOptions {
   int64_t max_context = 0;            // 0: the config's
 };
 
+struct Linear;  // weights.h
+
 // Some consecutive tokens of one sequence in a step.
 struct StepSeq {
   KvSequence* kv = nullptr;  // its pages already cover pos_begin + ids.size()
@@ -68,6 +70,9 @@ class Model {
   virtual int64_t bytes_per_token()
       const = 0;  // weight bytes that one decode step of one token reads
   virtual KvLayout kv_layout() const = 0;
+  // A linear by its module, as forward() runs it, for those who look at one alone; nullptr where
+  // there is none of this name.
+  virtual const Linear* linear(std::string_view module) const = 0;
 
   virtual StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const = 0;
   // One step of a batch. logits [sum of n_logits, n_vocab], rows in the order of seqs. probe may be

@@ -34,6 +34,7 @@ class LlamaModel : public Model {
   int64_t weight_bytes() const override { return weight_bytes_; }
   int64_t bytes_per_token() const override { return bytes_per_token_; }
   KvLayout kv_layout() const override;
+  const Linear* linear(std::string_view module) const override;
   StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const override;
   void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits, Probe* probe,
                ThreadPool& pool) const override;
@@ -75,10 +76,7 @@ class LlamaModel : public Model {
   Status build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool);
   Result<Mlp> build_mlp(const BoundMlp& bound, ThreadPool& pool);
   Result<Moe> build_moe(const BoundLayer& bound, ThreadPool& pool);
-  Result<Linear> packed(const BoundLinear& bound, const LinearPolicy& policy, ThreadPool& pool);
-  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool) {
-    return packed(bound, policy_.for_module(bound.module), pool);
-  }
+  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool);
   void take_embedding(const LinearRecord& record);
   void gather_last(std::span<const StepSeq> seqs, StepBuffers& at) const;
 
@@ -94,6 +92,7 @@ class LlamaModel : public Model {
   std::vector<Layer> layers_;
   std::vector<float> norm_;
   Linear head_;
+  bool quantizes_inputs_ = false;  // of any linear
   int64_t weight_bytes_ = 0;
   int64_t bytes_per_token_ = 0;
 };

@@ -119,6 +119,9 @@ struct Ops {
   void (*linear)(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
                  std::span<const Mat<float>> ys, ThreadPool& pool) = nullptr;
 
+  // In words, how this table computes such a linear: what `explain` prints.
+  std::string_view (*linear_path)(WeightForm form, ActForm act) = nullptr;
+
   // y[r, :] = x[r, :] / sqrt(mean(x^2) + eps) * weight; x and y [m, d] may be the same.
   void (*rms_norm)(Mat<const float> x, std::span<const float> weight, float eps, Mat<float> y,
                    ThreadPool& pool) = nullptr;

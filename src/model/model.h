@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,6 +27,8 @@ struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
   int64_t max_context = 0;            // 0: the config's
+  // Linears whose input scale has a finding against it, and which: policy auto takes a16 for them.
+  std::map<std::string, std::string, std::less<>> distrusted_inputs;
 };
 
 struct Linear;  // weights.h

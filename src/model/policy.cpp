@@ -29,10 +29,11 @@ struct ActName {
   Act act;
   std::string_view name;
 };
-constexpr std::array<ActName, 9> kActs = {{{Act::kF32, "f32"},
+constexpr std::array<ActName, 10> kActs = {{{Act::kF32, "f32"},
                                            {Act::kA16, "a16"},
                                            {Act::kA8, "a8"},
                                            {Act::kA8Fp8, "a8:fp8"},
+                                           {Act::kAuto, "auto"},
                                            {Act::kA4Static, "a4:static"},
                                            {Act::kA4Warmup, "a4:warmup"},
                                            {Act::kA4Dynamic, "a4:dynamic"},
@@ -58,7 +59,7 @@ Status parse_act(std::string_view act, std::string_view spec, PolicyRule& rule) 
   if (found == kActs.end())
     return fail(Code::kUsage,
                 "policy {}: {} is no activation form; expected f32, a16, a8, a8:fp8, a4:static[*H], "
-                "a4:warmup, a4:dynamic, a4:token or a4:one",
+                "a4:warmup, a4:dynamic, a4:token, a4:one or auto",
                 spec, act.empty() ? "nothing" : act);
   rule.act = found->act;
   if (star == std::string_view::npos) return {};
@@ -73,7 +74,7 @@ Status parse_quantizer(std::string_view value, std::string_view spec, PolicyRule
   if (!profile || value.size() != 1 || value[0] < 'A' || value[0] > 'C')
     return fail(Code::kUsage, "policy {}: quantizer={} is not known; expected A, B or C", spec,
                 value);
-  if (!is_a4(rule.act))
+  if (!is_a4(rule.act) && rule.act != Act::kAuto)
     return fail(Code::kUsage,
                 "policy {}: quantizer={} chooses how activations become NVFP4, but {} does not "
                 "make them NVFP4; leave it out",
@@ -160,28 +161,58 @@ Unmet can_follow(Act act, const LinearRecord& record, bool warmed_up) {
   return Unmet::kNone;
 }
 
-LinearPolicy Policy::for_linear(std::string_view module, const LinearRecord& record,
-                                bool warmed_up) const {
+namespace {
+
+// What auto chooses, and why; nothing where the rule before decides.
+struct AutoChoice {
+  std::optional<Act> act;
+  std::string why;
+};
+AutoChoice choose(const Policy& policy, const LinearRecord& record) {
+  if (!is_quantized(record.scheme)) return {{}, "its weights are not quantized"};
+  const bool static_form = has_codes(record.scheme) || record.scheme == Scheme::kFp8Tensor;
+  if (!static_form || !record.input_scale)
+    return {{}, "the checkpoint has no usable input scale for it"};
+  const auto distrusted = policy.distrusted_inputs.find(record.module);
+  if (distrusted != policy.distrusted_inputs.end())
+    return {{}, "against its input scale: " + distrusted->second};
+  return {has_codes(record.scheme) ? Act::kA4Static : Act::kA8Fp8,
+          "the checkpoint has an input scale for it, and nothing is against it"};
+}
+
+}  // namespace
+
+LinearPolicy Policy::for_linear(std::string_view module, const LinearRecord& record) const {
+  const auto warmup = warmup_scales.find(module);
+  const bool warmed_up = warmup != warmup_scales.end();
   LinearPolicy policy;
+  if (warmed_up) policy.warmup_scale = warmup->second;
   bool decided = false;
   for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
     if (!shell_match(rule->pattern, module)) continue;
-    const Unmet unmet = can_follow(rule->act, record, warmed_up);
+    Act act = rule->act;
+    const bool is_auto = act == Act::kAuto;
+    if (is_auto && !decided) {
+      AutoChoice choice = choose(*this, record);
+      if (policy.why.empty()) policy.why = std::move(choice.why);
+      act = choice.act.value_or(Act::kAuto);
+    }
+    const Unmet unmet = can_follow(act, record, warmed_up);
     if (policy.rule == nullptr) {
       policy.rule = &*rule;
       policy.weights = rule->weights;
       policy.unmet = unmet;
     }
-    if (unmet != Unmet::kNone) continue;
-    const bool is_plain = rule->act == Act::kF32 || rule->act == Act::kA16;
+    if (unmet != Unmet::kNone || act == Act::kAuto) continue;
+    const bool is_plain = act == Act::kF32 || act == Act::kA16;
     if (!decided) {
       decided = true;
-      policy.act = rule->act;
+      policy.act = act;
       policy.quantizer = rule->quantizer;
       policy.headroom = rule->headroom;
     }
     if (!is_plain) continue;  // what is quantized comes in as the next plain rule says
-    policy.from_bf16 = rule->act == Act::kA16;
+    policy.from_bf16 = act == Act::kA16;
     break;
   }
   return policy;
@@ -198,18 +229,18 @@ LinearPolicy Policy::for_router(std::string_view module, const LinearRecord& rec
 
 bool Policy::uses_input_scales() const {
   return std::any_of(rules.begin(), rules.end(), [](const PolicyRule& rule) {
-    return rule.act == Act::kA4Static || rule.act == Act::kA8Fp8;
+    return rule.act == Act::kA4Static || rule.act == Act::kA8Fp8;  // auto takes sound ones only
   });
 }
 
-InputQuantizer input_quantizer(const LinearPolicy& policy, const LinearRecord& record,
-                               std::optional<float> warmup) {
+InputQuantizer input_quantizer(const LinearPolicy& policy, const LinearRecord& record) {
   InputQuantizer quantizer;
   quantizer.from_bf16 = policy.from_bf16;
   quantizer.profile = policy.quantizer;
   switch (policy.act) {
     case Act::kF32:
-    case Act::kA16: return {};
+    case Act::kA16:
+    case Act::kAuto: return {};
     case Act::kA8: quantizer.form = InputForm::kInt8; return quantizer;
     case Act::kA8Fp8:
       quantizer.form = InputForm::kFp8;
@@ -221,8 +252,8 @@ InputQuantizer input_quantizer(const LinearPolicy& policy, const LinearRecord& r
       quantizer.multiplier = record.input_scale.value_or(1.0F) * policy.headroom;
       break;
     case Act::kA4Warmup:
-      quantizer.divisor = 1.0F / warmup.value_or(1.0F);
-      quantizer.multiplier = warmup.value_or(1.0F);
+      quantizer.divisor = 1.0F / policy.warmup_scale;
+      quantizer.multiplier = policy.warmup_scale;
       break;
     case Act::kA4Dynamic: quantizer.scale = InputScale::kTensor; break;
     case Act::kA4Token: quantizer.scale = InputScale::kToken; break;
@@ -244,19 +275,25 @@ Result<Policy> parse_policy(std::span<const std::string> specs) {
   return policy;
 }
 
-Status check_patterns(const Policy& policy, std::span<const std::string> modules) {
+std::vector<const PolicyRule*> unmatched_rules(const Policy& policy,
+                                               std::span<const std::string> modules) {
+  std::vector<const PolicyRule*> unmatched;
   for (const PolicyRule& rule : policy.rules) {
     const bool matched = std::any_of(modules.begin(), modules.end(), [&](const std::string& m) {
       return shell_match(rule.pattern, m);
     });
-    if (!matched)
-      return fail(Code::kUsage,
-                  "policy {}: pattern {} matches none of the model's {} linears; a name looks like "
-                  "{}",
-                  rule.spec, rule.pattern, modules.size(),
-                  modules.empty() ? std::string("(none)") : modules.front());
+    if (!matched) unmatched.push_back(&rule);
   }
-  return {};
+  return unmatched;
+}
+
+Status check_patterns(const Policy& policy, std::span<const std::string> modules) {
+  const std::vector<const PolicyRule*> unmatched = unmatched_rules(policy, modules);
+  if (unmatched.empty()) return {};
+  return fail(Code::kUsage,
+              "policy {}: pattern {} matches none of the model's {} linears; a name looks like {}",
+              unmatched.front()->spec, unmatched.front()->pattern, modules.size(),
+              modules.empty() ? std::string("(none)") : modules.front());
 }
 
 }  // namespace sextant

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ enum class Act : uint8_t {
   kA16,
   kA8,        // int8 a block of 16
   kA8Fp8,     // E4M3 with the checkpoint's scale, or one a row where it has none
+  kAuto,      // what the checkpoint is made for, where nothing speaks against its input scale:
+              // a4:static, a8:fp8; else the rule before. Of rules only, never of a LinearPolicy
   kA4Static,  // NVFP4 with the checkpoint's scale
   kA4Warmup,  // with one measured on text before the first answer
   kA4Dynamic,
@@ -57,20 +60,25 @@ struct LinearPolicy {
   Weights weights = Weights::kStored;
   Nvfp4Profile quantizer = Nvfp4Profile::kA;
   float headroom = 1.0F;
+  float warmup_scale = 1.0F;         // of a4:warmup
   bool from_bf16 = true;             // a16 lies under a quantizing form, not f32: BF16 comes in
   Unmet unmet = Unmet::kNone;        // why not as `rule` wants; act is then of an earlier one
   const PolicyRule* rule = nullptr;  // the last that matches; lives as long as the Policy
+  std::string why;                   // of auto: what decided
 };
 
 struct Policy {
   std::vector<PolicyRule> rules;  // a later rule wins; at least one, matching everything
+  // Linears, as the file names them, whose input scale has a finding against it, and which; read by
+  // auto.
+  std::map<std::string, std::string, std::less<>> distrusted_inputs;
+  // Multipliers that were measured (a4:warmup), by module.
+  std::map<std::string, float, std::less<>> warmup_scales;
 
   // The last rule that matches gives the form of the weights, and of the activations too where the
   // linear can follow it (can_follow). Where it cannot, the rule before it decides how activations
   // are taken, down to the default: a16, or float32 where a rule says so.
-  // warmed_up: a scale was measured for this linear.
-  LinearPolicy for_linear(std::string_view module, const LinearRecord& record,
-                          bool warmed_up = false) const;
+  LinearPolicy for_linear(std::string_view module, const LinearRecord& record) const;
   // A router's small matrix decides between experts, so that a rounding there is not a small error
   // but another expert: float32 and as stored, unless a rule with a pattern asks for something
   // else.
@@ -82,14 +90,15 @@ struct Policy {
 // Whether a linear stored like this can take its activations so, and if not, why.
 Unmet can_follow(Act act, const LinearRecord& record, bool warmed_up);
 
-// What quantizes the inputs of a linear with this policy; kPlain for f32 and a16. warmup: the
-// multiplier that was measured, for a4:warmup.
-InputQuantizer input_quantizer(const LinearPolicy& policy, const LinearRecord& record,
-                               std::optional<float> warmup = {});
+// What quantizes the inputs of a linear with this policy; kPlain for f32 and a16.
+InputQuantizer input_quantizer(const LinearPolicy& policy, const LinearRecord& record);
 
 // Parses --policy values; anything unknown is kUsage. A rule "*" with a16 stands before them all.
 Result<Policy> parse_policy(std::span<const std::string> specs);
 
+// Rules whose pattern matches none of the modules.
+std::vector<const PolicyRule*> unmatched_rules(const Policy& policy,
+                                               std::span<const std::string> modules);
 // kUsage with the pattern where a rule matches none of the modules.
 Status check_patterns(const Policy& policy, std::span<const std::string> modules);
 

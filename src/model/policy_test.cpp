@@ -116,7 +116,14 @@ TEST(Policy, a_rule_that_cannot_be_followed_leaves_it_to_the_one_before) {
   EXPECT_EQ(of(chain, "x", fp8).act, Act::kA8Fp8);
   EXPECT_EQ(of(chain, "x", bare).act, Act::kF32);
   EXPECT_EQ(of(chain, "x").act, Act::kF32);
-  EXPECT_EQ(of(parse({"a4:warmup"}), "x", bare).unmet, Unmet::kNoWarmup);
+  auto warmup = parse({"a4:warmup"});
+  EXPECT_EQ(of(warmup, "x", bare).unmet, Unmet::kNoWarmup);
+  warmup->warmup_scales["x"] = 0.125F;
+  EXPECT_EQ(of(warmup, "x", bare).unmet, Unmet::kNone);
+  EXPECT_EQ(of(warmup, "y", bare).unmet, Unmet::kNoWarmup);
+  const InputQuantizer measured = input_quantizer(of(warmup, "x", bare), bare);
+  EXPECT_EQ(measured.divisor, 8.0F);
+  EXPECT_EQ(measured.multiplier, 0.125F);
 }
 
 // What a quantizer is given is BF16, as on a GPU, unless float32 is asked for below it.
@@ -125,6 +132,27 @@ TEST(Policy, what_is_quantized_comes_in_as_the_plain_rule_below_says) {
   EXPECT_TRUE(of(parse({"a4:static"}), "x", nvfp4).from_bf16);
   EXPECT_FALSE(of(parse({"f32", "a4:static"}), "x", nvfp4).from_bf16);
   EXPECT_TRUE(of(parse({"f32", "a16", "a4:one", "a4:static"}), "x", nvfp4).from_bf16);
+}
+
+// auto: what the checkpoint is made for, where nothing speaks against it.
+TEST(Policy, auto_takes_sound_input_scales_and_says_why) {
+  auto policy = parse({"auto"});
+  ASSERT_TRUE(policy.has_value()) << policy.error().text;
+  policy->distrusted_inputs["bad"] = "C12 uncalibrated-expert";
+  const LinearRecord nvfp4 = record_of(Scheme::kNvfp4, 0.25F);
+  EXPECT_EQ(of(policy, "good", nvfp4).act, Act::kA4Static);
+  LinearRecord bad = nvfp4;
+  bad.module = "bad";
+  EXPECT_EQ(of(policy, "bad", bad).act, Act::kA16);
+  EXPECT_THAT(of(policy, "bad", bad).why, HasSubstr("C12"));
+  EXPECT_EQ(of(policy, "x", record_of(Scheme::kFp8Tensor, 0.5F)).act, Act::kA8Fp8);
+  EXPECT_EQ(of(policy, "x", record_of(Scheme::kFp8Block)).act, Act::kA16);
+  EXPECT_EQ(of(policy, "x", record_of(Scheme::kNvfp4)).act, Act::kA16);
+  EXPECT_EQ(of(policy, "x").act, Act::kA16);
+  EXPECT_EQ(of(policy, "x").unmet, Unmet::kNone);
+  EXPECT_FALSE(policy->uses_input_scales());
+  EXPECT_EQ(of(parse({"f32", "auto,quantizer=B"}), "x").act, Act::kF32);
+  EXPECT_EQ(of(parse({"auto,quantizer=B"}), "x", nvfp4).quantizer, Nvfp4Profile::kB);
 }
 
 TEST(Policy, bad_specs_are_usage_errors) {

@@ -166,13 +166,17 @@ Status check_layout(const BoundLinear& bound) {
   return {};
 }
 
-// In which form an op takes what a policy gives it: plain values, or codes times scales.
+}  // namespace
+
+WeightForm resident_form(const LinearRecord& record, Weights weights) {
+  if (weights == Weights::kStored) return stored_form(record.scheme);
+  return weights == Weights::kBf16 ? WeightForm::kBf16 : WeightForm::kF32;
+}
+
 ActForm act_form(Act act) {
   if (is_a4(act)) return ActForm::kNvfp4;
   return act == Act::kA16 ? ActForm::kBf16 : ActForm::kF32;
 }
-
-}  // namespace
 
 LinearPolicy policy_for(const BoundLinear& bound, const Policy& policy) {
   return bound.is_router ? policy.for_router(bound.module, *bound.record)
@@ -211,7 +215,7 @@ Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy,
     source.release_context = &pages;
   } else {
     values = convert(bound, policy.weights, pool);
-    source.form = policy.weights == Weights::kBf16 ? WeightForm::kBf16 : WeightForm::kF32;
+    source.form = resident_form(record, policy.weights);
     source.n = bound.n;
     source.k = bound.k;
     source.weight = values.data();

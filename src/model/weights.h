@@ -48,6 +48,11 @@ void dequantize_rows(const LinearRecord& record, int64_t row_begin, int64_t n_ro
 
 LinearPolicy policy_for(const BoundLinear& bound, const Policy& policy);
 
+// The form in which weights stay in memory, and in which the op takes what a policy makes of the
+// inputs.
+WeightForm resident_form(const LinearRecord& record, Weights weights);
+ActForm act_form(Act act);
+
 // kUnsupported where the bound rows cannot be laid out (rows that cut a block of scales).
 Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy, const Ops& ops,
                            ThreadPool& pool);

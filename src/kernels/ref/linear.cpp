@@ -93,4 +93,10 @@ void linear(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm
   }
 }
 
+std::string_view linear_path(WeightForm form, ActForm act) {
+  if (act == ActForm::kNvfp4 && form == WeightForm::kNvfp4)
+    return "exact block sums, added in float32";
+  return "float64 sums, rounded once";
+}
+
 }  // namespace sextant::ref

@@ -8,7 +8,6 @@
 #include <cmath>
 
 #include "checkpoint/scan.h"
-#include "model/linear_plan.h"
 
 namespace sextant {
 
@@ -126,10 +125,10 @@ Status LlamaModel::check_checkpoint(ThreadPool& pool) {
   return {};
 }
 
-std::vector<Finding> LlamaModel::check(const Checkpoint& checkpoint, const ModelConfig& config) {
+BoundModel LlamaModel::bind_only(const Checkpoint& checkpoint, ModelConfig config) {
   Binder binder(checkpoint);
   bind_all(config, binder);
-  return binder.problems();
+  return {std::move(config), binder.linears(), binder.problems()};
 }
 
 Result<LlamaModel::Bound> LlamaModel::bind() {
@@ -137,7 +136,7 @@ Result<LlamaModel::Bound> LlamaModel::bind() {
   Bound bound = bind_all(config_, binder);
   SX_TRY(binder.finish(findings_));
   SX_TRY(check_patterns(policy_, binder.modules()));
-  add_unmet_policies(policy_, binder.linears(), findings_);
+  add_unmet_policies(plan_linears(binder.linears(), policy_), findings_);
   return bound;
 }
 

@@ -15,6 +15,7 @@
 #include "model/blocks/mlp.h"
 #include "model/blocks/moe.h"
 #include "model/blocks/rope.h"
+#include "model/linear_plan.h"
 #include "model/model.h"
 
 namespace sextant {
@@ -25,7 +26,7 @@ class LlamaModel : public Model {
                                                    ModelConfig config, Policy policy,
                                                    const Ops& ops, ThreadPool& pool);
   // Binds and packs nothing: what is wrong, a finding a name.
-  static std::vector<Finding> check(const Checkpoint& checkpoint, const ModelConfig& config);
+  static BoundModel bind_only(const Checkpoint& checkpoint, ModelConfig config);
 
   const ModelConfig& config() const override { return config_; }
   const Policy& policy() const override { return policy_; }

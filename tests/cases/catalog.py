@@ -19,14 +19,13 @@ PENDING = {
 
 # A part of these is tested here; the rest needs what stands here.
 IN_PART = {
-    "C001": "running with 4-bit activations (policy a4:static)",
     "C002": "repair (peer-max, with its record)",
     "C007": "repair (an option of its own, and the 16 unknown weights in its report)",
     "C028": "convert (the bits of the new tensor and of the way back); the bits it starts from and the reciprocal are shown",
     "C032": "an option that reads the other nibble order",
     "C059": "a quantized KV cache: that the scales reach the attention",
     "C064": "running draft layers: that gate is fused with up",
-    "C065": "an error that names the layer and the expert, and a next request to the same process",
+    "C065": "a next request to the same process",
     "C067": "quantize of fused 3-D experts",
     "C088": "the whole table of tensors in doctor's JSON, whose form is not fixed yet",
 }

@@ -84,6 +84,17 @@ def test_C001_an_expert_runs_weights_only_with_a_warning(sextant, tmp_path, ids)
     assert [names[0] in line for line in runs(sextant, path, ids)] == [True]
 
 
+def test_C001_4_bit_activations_are_refused_before_the_first_token(sextant, tmp_path, ids):
+    names = [f"{EXPERT}5.{part}.input_scale" for part in ("down_proj", "gate_proj", "up_proj")]
+    path = expert_model(tmp_path / "m", without(f_moe(), *names))
+    done = sextant("run", path, "--ids", ids, "--policy", "a4:static")
+    assert done.returncode == 2 and done.stdout == "" and "C15" in done.stderr and all(name in done.stderr for name in names)
+    zero = expert_model(tmp_path / "zero", {**f_moe(), names[0]: f32(0.0)})  # C002, the same kind
+    done = sextant("run", zero, "--ids", ids, "--policy", "a4:static")
+    assert done.returncode == 2 and done.stdout == "" and "C3" in done.stderr and names[0] in done.stderr
+    assert sextant("run", expert_model(tmp_path / "whole", f_moe()), "--ids", ids, "--max-tokens", 1, "--policy", "a4:static").returncode == 0
+
+
 def test_C001_runs_weights_only_with_a_warning(sextant, tmp_path, ids):
     path = lin_model(tmp_path / "m", without(f_lin(), lin("input_scale")))
     sextant.doctor(path).holds(error("C15", "missing-input-scale", layer=0, tensor=lin("input_scale")))

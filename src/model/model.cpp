@@ -8,11 +8,23 @@ namespace sextant {
 
 void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers; }
 
-Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint) {
+namespace {
+
+Result<ModelConfig> config_of(const Checkpoint& checkpoint) {
   if (checkpoint.config() == nullptr) return fail(Code::kUnsupported, "there is no config.json");
-  SX_ASSIGN(const ModelConfig config,
-            read_model_config(*checkpoint.config(), checkpoint.generation_config()));
+  return read_model_config(*checkpoint.config(), checkpoint.generation_config());
+}
+
+}  // namespace
+
+Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint) {
+  SX_ASSIGN(const ModelConfig config, config_of(checkpoint));
   return LlamaModel::check(checkpoint, config);
+}
+
+Result<std::vector<std::string>> linear_modules(const Checkpoint& checkpoint) {
+  SX_ASSIGN(const ModelConfig config, config_of(checkpoint));
+  return LlamaModel::modules(checkpoint, config);
 }
 
 Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path,

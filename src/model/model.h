@@ -47,6 +47,9 @@ using StepBuffersPtr = std::unique_ptr<StepBuffers, StepBuffersDeleter>;
 // kUnsupported for an architecture that no family here knows, kInput for a config that says too
 // little.
 Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint);
+// The linears of the model that a checkpoint is, by the names that policies match and taps carry,
+// in the order of binding; errors as above.
+Result<std::vector<std::string>> linear_modules(const Checkpoint& checkpoint);
 
 class Model {
  public:

@@ -112,6 +112,13 @@ std::vector<Finding> LlamaModel::check(const Checkpoint& checkpoint, const Model
   return binder.problems();
 }
 
+std::vector<std::string> LlamaModel::modules(const Checkpoint& checkpoint,
+                                             const ModelConfig& config) {
+  Binder binder(checkpoint);
+  bind_all(config, binder);
+  return binder.modules();
+}
+
 Result<LlamaModel::Bound> LlamaModel::bind() {
   Binder binder(*checkpoint_);
   Bound bound = bind_all(config_, binder);

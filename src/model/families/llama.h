@@ -26,6 +26,7 @@ class LlamaModel : public Model {
                                                    const Ops& ops, ThreadPool& pool);
   // Binds and packs nothing: what is wrong, a finding a name.
   static std::vector<Finding> check(const Checkpoint& checkpoint, const ModelConfig& config);
+  static std::vector<std::string> modules(const Checkpoint& checkpoint, const ModelConfig& config);
 
   const ModelConfig& config() const override { return config_; }
   const Policy& policy() const override { return policy_; }

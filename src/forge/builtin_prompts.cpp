@@ -160,16 +160,17 @@ bell rings at four he is already awake; when it rings at five the street smells 
 No. 8. The Postwoman. She knows who writes to whom and has never told; ask her about the weather and
 she will tell you about the weather.
 No. 9. The Clockmaker.)",
-    R"(Long question, sorry. I have a small vegetable garden, about 30 square meters, on a slope that
-faces southwest. The soil is heavy clay; in spring it stays wet until the middle of April, and in
-July it gets so hard that a spade bounces off it. For four years I have grown tomatoes, beans,
-potatoes and pumpkins, always in the same places because the beds are between old stone walls and
-cannot be moved. The first year was wonderful. Since then the potatoes have had scab, the tomatoes
-catch blight in August, earlier each year, and the pumpkins make leaves but hardly any fruit. I
-add two wheelbarrows of compost every autumn, from kitchen scraps and leaves, and I water in the
-evening, from above, with a hose, because there is no other tap. My neighbor says that I should dig
-in sand. My sister says never to dig at all and to cover everything with straw. The garden center
-sold me lime, but I have not used it yet since the package says that one should measure first.
+    R"(Long question, sorry. I have a small vegetable garden, about 30 square meters, on a slope
+that faces southwest. The soil is heavy clay; in spring it stays wet until the middle of
+April, and in July it gets so hard that a spade bounces off it. For four years I have grown
+tomatoes, beans, potatoes and pumpkins, always in the same places because the beds are
+between old stone walls and cannot be moved. The first year was wonderful. Since then the
+potatoes have had scab, the tomatoes catch blight in August, earlier each year, and the
+pumpkins make leaves but hardly any fruit. I add two wheelbarrows of compost every autumn,
+from kitchen scraps and leaves, and I water in the evening, from above, with a hose, because
+there is no other tap. My neighbor says that I should dig in sand. My sister says never to
+dig at all and to cover everything with straw. The garden center sold me lime, but I have
+not used it yet since the package says that one should measure first.
 
 My questions: 1. What should I measure, and with what? 2. Is the order of crops to blame, the water,
 or the soil? 3. What would you change this autumn, if you could change only two things, and what

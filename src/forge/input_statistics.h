@@ -25,8 +25,8 @@ class MagnitudeHistogram {
   static constexpr int kStepsPerBinade = 32;
   static constexpr int kLeastExponent = -24;
   static constexpr int kMostExponent = 40;
-  // One below 2^kLeastExponent, the last one with what is above.
-  static constexpr int kSteps = (kMostExponent - kLeastExponent) * kStepsPerBinade + 1;
+  // With one for what is below 2^kLeastExponent and one for what is from 2^kMostExponent on.
+  static constexpr int kSteps = (kMostExponent - kLeastExponent) * kStepsPerBinade + 2;
 
   static int step_of(float x);
   static float upper_end(int step);  // infinite for the last

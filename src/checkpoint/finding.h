@@ -15,7 +15,8 @@
 //   total-size  F2 unread-file  E1 unknown-scale-name  K1 bad-kv-scale  K2 draft-layer P1
 //   pattern-matches-nothing  P2 configs-differ  P3 unknown-algorithm P4
 //   declared-quantized-stored-plain  P5 config-contradicts-tensors  P6 low-coverage P7
-//   malformed-config  P8 bad-pattern; in cli/: P9 vocabulary-beyond-embedding
+//   malformed-config  P8 bad-pattern; in cli/: P9 vocabulary-beyond-embedding; in model/: P13
+//   policy-not-followed
 #pragma once
 
 #include <cstdint>

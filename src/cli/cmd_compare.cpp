@@ -1,6 +1,7 @@
 // `sextant compare MODEL --dump DIR`: the model against a forward pass of another framework, tensor
 // by tensor, within the dump's bounds (status 1 where one does not hold).
 #include "cli/commands.h"
+#include "cli/load_model.h"
 #include "cli/model_path.h"
 #include "cli/table.h"
 #include "forge/compare.h"
@@ -26,7 +27,8 @@ Json report_json(const DumpReport& report) {
     rows.push_back({{"tensor", row.tensor},
                     {"elements", row.n_elements},
                     {"max_abs_diff", json_number(row.max_abs_diff)},
-                    {"bound", json_number(row.bound)},
+                    {"bound", row.min_cosine ? Json(nullptr) : json_number(row.bound)},
+                    {"min_cosine", row.min_cosine ? json_number(*row.min_cosine) : Json(nullptr)},
                     {"cosine", json_number(row.cosine)},
                     {"rms_ratio", json_number(row.rms_ratio)},
                     {"first_over", row.first_over.empty() ? Json(nullptr) : Json(row.first_over)},
@@ -49,7 +51,9 @@ void print_report(const DumpReport& report, Output& out) {
   int64_t n_bad = 0;
   for (const DumpRow& row : report.rows) {
     table.add({row.tensor, fmt::format("{:.3g}", row.max_abs_diff),
-               fmt::format("{:.3g}", row.bound), fmt::format("{:.8f}", row.cosine),
+               row.min_cosine ? fmt::format("cosine {}", *row.min_cosine)
+                              : fmt::format("{:.3g}", row.bound),
+               fmt::format("{:.8f}", row.cosine),
                fmt::format("{:.6f}", row.rms_ratio), index_text(row.first_over),
                row.ok ? "ok" : "OVER"});
     n_bad += row.ok ? 0 : 1;
@@ -71,10 +75,12 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
   options.options.model.policies = context.common.policies;
   SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
   SX_ASSIGN(std::vector<Allowance> allowed, parse_allowances(context.common.allow));
+  for (Allowance& allowance : dump_allowances()) allowed.push_back(std::move(allowance));
   SX_ASSIGN(auto checkpoint, Checkpoint::open(path, {.limits = {}, .allow = std::move(allowed)}));
   const auto pool = make_pool(context.common);
   SX_ASSIGN(const DumpReport report,
             compare_dump(std::move(checkpoint), options.dump, options.options, *pool));
+  show_findings(report.findings);
   if (context.common.json)
     context.out.document(report_json(report));
   else

@@ -2,8 +2,10 @@
 // document.
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <cstdlib>
 
+#include "cli/cmd_explain_model.h"
 #include "cli/commands.h"
 #include "cli/table.h"
 #include "doctor/explain.h"
@@ -76,8 +78,8 @@ Result<ExplainQuestion> read_question(const ExplainOptions& options) {
                      one_line(text));
     if (!value)
       return fail_at(at_field(text), Code::kUsage,
-                     "explain MODEL is not in this version; expected NAME=NUMBER or a number, as "
-                     "input_scale=0.00025141, found \"{}\"",
+                     "expected NAME=NUMBER or a number, as input_scale=0.00025141, or a model, found "
+                     "\"{}\"",
                      one_line(text));
   } else {
     std::string name = text.substr(0, equals);
@@ -291,7 +293,23 @@ void print_explanation(const Explanation& all, Output& out) {
   for (const std::string& text : all.notes) out.print("note: {}\n", text);
 }
 
+// Neither a number nor the name of a scale, with or without one: then a model is meant.
+bool means_model(const std::string& text) {
+  std::error_code error;
+  if (std::filesystem::exists(text, error)) return !whole_number(text);
+  const bool is_question = text.find('=') != std::string::npos || whole_number(text) ||
+                           find_scale_name(text.substr(text.rfind('.') + 1)) != nullptr;
+  return !is_question;
+}
+
 Result<int> run_explain(Context& context, const ExplainOptions& options) {
+  if (means_model(options.question)) {
+    if (options.k != 0 || options.norm_max || !options.layer.empty())
+      return fail_at(at_field(options.question), Code::kUsage,
+                     "--layer, --k and --norm-max are about one scale, but {} is taken for a model",
+                     one_line(options.question));
+    return explain_model(context, options.question);
+  }
   SX_ASSIGN(ExplainQuestion question, read_question(options));
   SX_TRY(add_norm(options, question));
   const Explanation all = explain_scale(question);
@@ -307,21 +325,24 @@ Result<int> run_explain(Context& context, const ExplainOptions& options) {
 void add_explain(Program& program, Context& context) {
   auto options = std::make_shared<ExplainOptions>();
   Command command = add_command(
-      program, context, "explain", "the arithmetic behind one scale",
+      program, context, "explain", "the arithmetic behind one scale, or the plan of a model",
       "  sextant explain input_scale=0.00025141\n"
       "  sextant explain input_scale=0.00025141 --layer q_a_proj --k 7168 --norm-max 0.5\n"
       "  sextant explain 3977.6                   both conventions tried on a bare number\n"
-      "  sextant explain k_scale=1 --json\n\n"
+      "  sextant explain k_scale=1 --json\n"
+      "  sextant explain MODEL --policy auto      what is done with each linear, and why\n\n"
       "Names: input_scale, input_global_scale, weight_scale_2, weight_global_scale, k_scale,\n"
       "v_scale, alone or at the end of a tensor's name. What is no scale (0, nan) is explained\n"
-      "too. No model is read.");
-  command.option("SCALE", &options->question,
-                 "NAME=NUMBER, a global scale as stored, or only NUMBER", {.required = true});
+      "too; no model is read for that.");
+  command.option("QUESTION", &options->question,
+                 "NAME=NUMBER, a global scale as stored, or only NUMBER; or a model",
+                 {.required = true});
   command.option("--layer", &options->layer, "the layer it is of, for the text", {.value = "NAME"});
   command.option("--k", &options->k, "input channels of the layer, whose input is a norm's output",
                  {.value = "K", .range = IntRange{1, int64_t{1} << 31}});
   command.option("--norm-max", &options->norm_max, "largest |w| of that norm, as applied",
                  {.value = "W"});
+  add_allow_option(command, context.common);
   command.run([&context, options] { return run_explain(context, *options); });
 }
 

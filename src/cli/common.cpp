@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -61,7 +62,8 @@ void add_common_options(Command command, CommonOptions& common, const std::strin
   command.option("--device", &common.device, "where to compute: cpu",
                  {.value = "DEV", .group = group});
   command.option("--policy", &common.policies,
-                 "[PATTERN=]f32|a16[,weights=stored|bf16|f32]; may be repeated, a later one wins",
+                 "[PATTERN=]f32|a16|a8|a8:fp8|a4:static|...|auto[,weights=...], or @FILE with one a "
+                 "line; a later one wins",
                  {.value = "SPEC", .repeatable = true, .group = group});
   command.flag("--mmap", &common.mmap, "weights stay in the mapped file", {.group = group});
   command.option("--profile", &common.profile, "", {.value = "NAME", .group = ""});
@@ -80,6 +82,34 @@ void add_allow_option(Command command, CommonOptions& common) {
   command.option("--allow", &common.allow,
                  "accept an error of the checkpoint, as C16:'model.extra.*'; may be repeated",
                  {.value = "ID[:PATTERN]", .repeatable = true});
+}
+
+Status read_policy_files(CommonOptions& common) {
+  constexpr int64_t kMaxBytes = 1 << 20;
+  std::vector<std::string> policies;
+  for (const std::string& spec : common.policies) {
+    if (!spec.starts_with("@")) {
+      policies.push_back(spec);
+      continue;
+    }
+    const std::string path = spec.substr(1);
+    SX_ASSIGN(const std::string text, read_text(path, kMaxBytes));
+    const size_t before = policies.size();
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      std::string line = text.substr(begin, end - begin);
+      begin = end + 1;
+      line.erase(std::min(line.find('#'), line.size()));
+      const size_t first = line.find_first_not_of(" \t\r");
+      if (first == std::string::npos) continue;
+      policies.push_back(line.substr(first, line.find_last_not_of(" \t\r") + 1 - first));
+    }
+    if (policies.size() == before)
+      return fail_at(at_file(path), Code::kUsage,
+                     "--policy {}: expected a policy a line, found none in {}", spec, path);
+  }
+  common.policies = std::move(policies);
+  return {};
 }
 
 Status check_common_options(const CommonOptions& common) {

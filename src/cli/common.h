@@ -45,6 +45,8 @@ void add_common_options(Command command, CommonOptions& common,
                         const std::string& group = kCommonGroup);
 // --allow, for commands that load a model.
 void add_allow_option(Command command, CommonOptions& common);
+// Puts the policies of a file, one a line ("#" begins a comment), in the place of "@FILE".
+Status read_policy_files(CommonOptions& common);
 // What the options mean beyond their syntax: device and mapping that this build has not.
 Status check_common_options(const CommonOptions& common);
 std::shared_ptr<ThreadPool> make_pool(const CommonOptions& common);

@@ -145,6 +145,7 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   // Before the load, which may refuse what these explain; the model's findings begin with them.
   const size_t n_shown = checkpoint->findings().size();
   const Diagnosis quick = diagnose(*checkpoint, {.quick = true, .progress = {}}, *loaded.pool);
+  options.distrusted_inputs = quick.distrusted_inputs;
   std::vector<Finding> warnings;
   std::remove_copy_if(quick.findings.begin(), quick.findings.end(), std::back_inserter(warnings),
                       refuses_load);

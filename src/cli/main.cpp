@@ -88,6 +88,7 @@ Result<int> parse_and_run(Program& program, Context& context, int argc, char** a
     say_line(program.help());
     return fail(Code::kUsage, "expected a command: run, quantize, inspect, ... (sextant --help)");
   }
+  SX_TRY(read_policy_files(context.common));
   SX_TRY(check_common_options(common));
   SX_TRY(context.out.open(common.output));
   SX_ASSIGN(const int status, parsed.action());

@@ -129,6 +129,8 @@ constexpr CheckInfo kChecks[] = {
     {"P12", "weight-size-outlier", kW, "layer with weights of another size",
      "30 times the median of its projection, or 300 times that of the file",
      "a broken global scale"},
+    {"P13", "policy-not-followed", kW, "linear that cannot take its inputs as --policy wants",
+     "any", "it takes them as the rule before says; found when a model is loaded"},
     {"E1", "unknown-scale-name", kN, "activation scale of no known name", "any", "listed only"},
     {"E2", "missing-expert", kE, "missing expert, or part of one", "any",
      "tokens routed there meet uninitialized memory"},

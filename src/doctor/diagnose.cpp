@@ -284,7 +284,7 @@ Diagnosis diagnose(const Checkpoint& checkpoint, const DiagnoseOptions& options,
   out.summary = summarize_checkpoint(checkpoint);
   out.dialect_evidence = dialect_evidence(out);
   FindingSet findings(checkpoint.allowed());
-  CheckContext context{checkpoint, out.linears, findings, out.skipped};
+  CheckContext context{checkpoint, out.linears, findings, out.skipped, out.distrusted_inputs};
   std::vector<Finding> scanned;
   if (options.quick) {
     out.skipped.push_back(

@@ -64,6 +64,8 @@ struct Diagnosis {
   std::vector<Finding> findings;       // errors first, then by id
   std::vector<LinearSummary> linears;  // by module
   std::vector<std::string> skipped;    // sentences: what was not judged, and why
+  // Every linear whose activation scale a finding is about, and which ("C12 uncalibrated-expert").
+  std::map<std::string, std::string, std::less<>> distrusted_inputs;
 };
 
 struct DiagnoseOptions {

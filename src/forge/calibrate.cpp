@@ -12,7 +12,7 @@
 #include "checkpoint/fingerprint.h"
 #include "forge/input_statistics.h"
 #include "forge/run_sequence.h"
-#include "model/bad_tap_cause.h"
+#include "model/linear_plan.h"
 #include "quant/fp8.h"
 #include "quant/nvfp4.h"
 
@@ -39,13 +39,12 @@ Status check_calibration(const ModelConfig& config, std::span<const std::vector<
   return {};
 }
 
-std::optional<StoredInputScale> stored_scale(const LinearRecord* record) {
-  if (record == nullptr || !record->input_scale || !is_usable_multiplier(*record->input_scale))
-    return std::nullopt;
-  const double g = *record->input_scale;
-  if (record->scheme == Scheme::kNvfp4)
-    return StoredInputScale{*record->input_scale, g * kNvfp4Range};
-  if (is_fp8(record->scheme)) return StoredInputScale{*record->input_scale, g * kE4m3Max};
+std::optional<StoredInputScale> stored_scale(const LinearRecord& record) {
+  if (!record.input_scale || !is_usable_multiplier(*record.input_scale)) return std::nullopt;
+  const double g = *record.input_scale;
+  if (record.scheme == Scheme::kNvfp4)
+    return StoredInputScale{*record.input_scale, g * kNvfp4Range};
+  if (is_fp8(record.scheme)) return StoredInputScale{*record.input_scale, g * kE4m3Max};
   return std::nullopt;
 }
 
@@ -172,18 +171,18 @@ Result<InputScales> calibrate(const Model& model, const Checkpoint& checkpoint,
   SX_TRY(check_calibration(model.config(), sequences, options.headroom));
   InputScales scales;
   SX_ASSIGN(scales.model_hash, model_hash(checkpoint));
-  SX_ASSIGN(const std::vector<std::string> modules, linear_modules(checkpoint));
+  SX_ASSIGN(const BoundModel bound, bind_model(checkpoint));
   InputStatistics statistics(pool);
   SX_TRY(run_sequences(model, sequences, options, statistics, pool));
   scales.isa = model.ops().name;
   scales.headroom = options.headroom;
   scales.text.n_sequences = static_cast<int64_t>(sequences.size());
   for (const auto& ids : sequences) scales.text.n_tokens += static_cast<int64_t>(ids.size());
-  for (const std::string& module : modules) {
-    InputScaleEntry& entry = scales.modules[module];
-    const auto seen = statistics.modules().find(module);
+  for (const BoundLinear& linear : bound.linears) {
+    InputScaleEntry& entry = scales.modules[linear.module];
+    const auto seen = statistics.modules().find(linear.module);
     if (seen != statistics.modules().end()) entry.measured = measured_input(seen->second);
-    entry.stored = stored_scale(find_linear_row(checkpoint, model.config(), module, 0).record);
+    entry.stored = stored_scale(*linear.record);
   }
   scales.expert_tokens = statistics.expert_tokens();
   for (auto& [layer, tokens] : scales.expert_tokens)

@@ -9,64 +9,17 @@
 #include <span>
 
 #include "forge/arg_max.h"
+#include "forge/compare_linears.h"
 #include "forge/dump.h"
 #include "forge/run_sequence.h"
+#include "forge/tensor_comparison.h"
 
 namespace sextant {
 namespace {
 
 enum class Feed : uint8_t { kOnePrefill, kTokenByToken, kOther };
 
-// Running comparison of one tensor, [S, T, width] or [S * T, width], rows in any order.
-class TensorComparison {
- public:
-  TensorComparison(const Dump& dump, const TensorInfo& info, double bound)
-      : dump_(dump), info_(info) {
-    row_.tensor = info.name;
-    row_.bound = bound;
-  }
-
-  // row counts over all sequences.
-  void add(int64_t row, std::span<const float> ours) {
-    const int64_t width = info_.shape.back();
-    for (int64_t i = 0; i < width; ++i) {
-      const double a = ours[static_cast<size_t>(i)];
-      const double b = dump_.value(info_, row * width + i);
-      const double diff = std::abs(a - b);
-      if (!(diff <= row_.bound) && row_.first_over.empty()) row_.first_over = index_of(row, i);
-      // A NaN stays: nothing is larger than it.
-      if (!(diff <= row_.max_abs_diff) && !std::isnan(row_.max_abs_diff)) row_.max_abs_diff = diff;
-      ours_ += a * a;
-      theirs_ += b * b;
-      dot_ += a * b;
-    }
-    row_.n_elements += width;
-  }
-
-  DumpRow take() {
-    row_.ok = row_.first_over.empty();
-    if (theirs_ > 0 || ours_ > 0) {
-      row_.cosine = dot_ / std::sqrt(ours_ * theirs_);
-      row_.rms_ratio = std::sqrt(ours_ / theirs_);
-    }
-    return std::move(row_);
-  }
-
- private:
-  std::vector<int64_t> index_of(int64_t row, int64_t column) const {
-    if (info_.shape.size() == 2) return {row, column};
-    return {row / info_.shape[1], row % info_.shape[1], column};
-  }
-
-  const Dump& dump_;
-  const TensorInfo& info_;
-  DumpRow row_;
-  double ours_ = 0;
-  double theirs_ = 0;
-  double dot_ = 0;
-};
-
-// The same of a tensor of ids, which must be equal.
+// Running comparison of a tensor of ids, which must be equal.
 class IdComparison {
  public:
   IdComparison(std::string tensor, Dump::Ids ids) : ids_(std::move(ids)) {
@@ -154,6 +107,9 @@ class DumpComparison {
                           pool_);
     for (int64_t s = 0; s < ids_.rows; ++s) SX_TRY(run_sequence(s, runner));
     finish(report);
+    SX_ASSIGN(const std::vector<std::string> left,
+              compare_linears(dump_, model_, pool_, report.rows));
+    report.unknown.insert(report.unknown.end(), left.begin(), left.end());
     return {};
   }
 
@@ -164,7 +120,7 @@ class DumpComparison {
     const bool whole = !dynamic_ || feed_ == Feed::kOnePrefill;
     for (const TensorInfo& info : dump_.file().tensors()) {
       const std::string_view name = info.name;
-      if (name == "input_ids") continue;
+      if (name == "input_ids" || is_of_linear(name)) continue;
       if (name == "logits" || name == "logits_cached") {
         const bool cached = name == "logits_cached";
         const bool wanted = cached ? feed_ == Feed::kTokenByToken : whole;
@@ -208,7 +164,15 @@ class DumpComparison {
   Status add_floats(const TensorInfo& info, int64_t width, bool wanted, DumpReport& report,
                     int kind, int64_t layer = 0) {
     SX_ASSIGN(const TensorInfo* tensor, dump_.floats(info.name, {ids_.rows, ids_.cols, width}));
-    SX_ASSIGN(const double bound, dump_.bound(info.name));
+    // Logits under quantized activations have no bound an element.
+    const Result<double> cosine = dump_.bound(info.name + "_cosine");
+    std::optional<double> min_cosine;
+    double bound = 0;
+    if (kind != 0 && cosine) {
+      min_cosine = *cosine;
+    } else {
+      SX_ASSIGN(bound, dump_.bound(info.name));
+    }
     if (!wanted) {
       if (kind == 2)
         report.skipped.push_back(info.name + ": holds for token by token only");
@@ -216,7 +180,7 @@ class DumpComparison {
         skip_dynamic(info, report);
       return {};
     }
-    TensorComparison comparison(dump_, *tensor, bound);
+    TensorComparison comparison(dump_, *tensor, bound, min_cosine);
     if (kind == 0)
       probe_.hidden.emplace(layer, std::move(comparison));
     else
@@ -337,6 +301,10 @@ bool DumpReport::ok() const {
   return std::all_of(rows.begin(), rows.end(), [](const DumpRow& row) { return row.ok; });
 }
 
+std::vector<Allowance> dump_allowances() {
+  return {{"C15", "*.input_scale"}, {"C15", "*.input_global_scale"}};
+}
+
 Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,
                                 const std::filesystem::path& dump_dir, const DumpOptions& options,
                                 ThreadPool& pool) {
@@ -354,6 +322,7 @@ Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,
   report.policy = dump.policy();
   report.applied = model_options.policies;
   report.isa = loaded->ops().name;
+  report.findings = loaded->findings();
   DumpComparison comparison(dump, *loaded, options, pool);
   SX_TRY(comparison.run(report));
   if (report.rows.empty())

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ struct DumpOptions {
 struct DumpRow {
   std::string tensor;
   int64_t n_elements = 0;
-  double max_abs_diff = 0;  // ids (greedy_ids, router.i.ids): how many differ
+  double max_abs_diff = 0;  // ids (greedy_ids, router.i.ids): how many differ; codes.MODULE and
+                            // scales.MODULE: the share of elements that differ
   double bound = 0;
+  std::optional<double> min_cosine;  // what the whole tensor is held to instead of the bound
   double cosine = 1;
   double rms_ratio = 1;             // rms(ours) / rms(dump)
   std::vector<int64_t> first_over;  // index of the first element over the bound; empty: none
@@ -44,9 +47,14 @@ struct DumpReport {
   int64_t n_positions = 0;
   std::vector<DumpRow> rows;
   std::vector<std::string> unknown;  // tensors whose names are not known here
+  std::vector<Finding> findings;     // warnings and notes of the load
   std::vector<std::string> skipped;  // known, but not to be compared this way, with the reason
   bool ok() const;
 };
+
+// What a checkpoint that is compared is opened with, beside what the user allows: dumps leave the
+// inputs of linears without an input scale as they are, and so may such a file (P13 names them).
+std::vector<Allowance> dump_allowances();
 
 // Errors for what cannot be compared at all; differences are rows that are not ok.
 Result<DumpReport> compare_dump(std::unique_ptr<Checkpoint> model,

@@ -57,11 +57,10 @@ Result<Dump> Dump::open(const std::filesystem::path& directory, std::string_view
 Result<std::vector<std::string>> Dump::model_policies() const {
   if (policy_ == "f32" || policy_ == "w4a16-f32" || policy_ == "w8a16-f32")
     return std::vector<std::string>{"f32"};
+  // FP8 linears of such a model take FP8; those without an input scale, and those that are not
+  // quantized, float32 (P13 names them).
   if (policy_ == "w4a4")
-    return fail_at({json_name_, {}, "policy", {}}, Code::kUnsupported,
-                   "{}: policy w4a4 quantizes activations, which this version does not do; compare "
-                   "a dump made under f32, w4a16-f32 or w8a16-f32",
-                   json_name_);
+    return std::vector<std::string>{"f32", "a8:fp8", "a4:static,quantizer=A"};
   std::vector<std::string> specs;
   for (size_t begin = 0; begin < policy_.size();) {
     const size_t end = std::min(policy_.find(' ', begin), policy_.size());

@@ -2,12 +2,14 @@
 // must hold exactly: a row's bits do not depend on the other rows or on the number of threads.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
 #include "kernels/test_data.h"
 #include "quant/bf16.h"
 #include "quant/e4m3.h"
+#include "quant/input_quantizer.h"
 
 namespace sextant {
 namespace {
@@ -141,6 +143,64 @@ TEST(Linear, AnyColumnCountWithoutBlocks) {
         }
       }
     }
+  }
+}
+
+// Inputs as quantizer A makes them, code times block scale, from values whose blocks differ in size.
+GapMat random_nvfp4_input(int64_t m, int64_t k, uint64_t seed) {
+  GapMat x = random_mat(m, k, seed);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < k; ++j)
+      x.view.at(i, j) *= std::ldexp(1.0F, static_cast<int>((i * 7 + j / 16 * 5) % 13) - 6);
+  std::vector<float> multipliers(static_cast<size_t>(m));
+  const InputQuantizer quantizer{InputForm::kNvfp4, InputScale::kTensor};
+  quantize_input(quantizer, x.view, x.view, multipliers);
+  return x;
+}
+
+// peers.md 3c: with both sides NVFP4 a block's contribution is exact in float32 and blocks are added
+// in one order, so that every table gives the bits of ref.
+TEST(Linear, NVFP4_times_NVFP4_is_equal_bit_for_bit_in_every_table) {
+  ThreadPool pool(2);
+  const Ops& ref = *available_ops().back();
+  uint64_t seed = 7000;
+  int64_t n_compared = 0;
+  for (const Ops* ops : fast_tables()) {
+    for (const Shape shape : kShapes) {
+      const TestLinear w = random_linear(WeightForm::kNvfp4, shape.n, shape.k, ++seed);
+      const PackedLinear packed = ops->pack(w.source(), pool);
+      const PackedLinear packed_ref = ref.pack(w.source(), pool);
+      for (const int64_t m : {1, 2, 3, 4, 7, 13, 33}) {
+        if (m * shape.n * shape.k > 3'000'000) continue;
+        const GapMat x = random_nvfp4_input(m, shape.k, ++seed);
+        const GapMat y = run_linear(*ops, packed, x.view, ActForm::kNvfp4, pool);
+        const GapMat want = run_linear(ref, packed_ref, x.view, ActForm::kNvfp4, pool);
+        for (int64_t i = 0; i < m; ++i)
+          ASSERT_TRUE(same_bits(y.view.row(i), want.view.row(i)))
+              << ops->name << " n " << shape.n << " k " << shape.k << " m " << m << " row " << i;
+        n_compared += m * shape.n;
+      }
+    }
+  }
+  EXPECT_GT(n_compared, 0);
+}
+
+// By hand: 6 * 448 against 6 * 448 over 32 columns, and one block of 2^-9 * 0.5 behind it.
+TEST(Linear, NVFP4_times_NVFP4_by_hand) {
+  ThreadPool pool(1);
+  const Shape shape{1, 48};
+  TestLinear w = random_linear(WeightForm::kNvfp4, shape.n, shape.k, 1);
+  w.multiplier.clear();
+  std::fill_n(w.weight.data(), 24, std::byte{0x77});
+  std::fill_n(w.scales.data(), 3, std::byte{0x7E});
+  w.scales.data()[2] = std::byte{0x01};
+  GapMat x(1, 48);
+  for (int64_t j = 0; j < 48; ++j) x.view.at(0, j) = j < 32 ? 2688.0F : 0x1p-10F;
+  // Two blocks of 16 * 2688^2 = 115605504 (exact, 2^18 * 441), then 16 * 6 * 2^-9 * 2^-10.
+  const float expected = (115605504.0F + 115605504.0F) + 96.0F * 0x1p-19F;
+  for (const Ops* ops : available_ops()) {
+    const GapMat y = run_linear(*ops, ops->pack(w.source(), pool), x.view, ActForm::kNvfp4, pool);
+    EXPECT_EQ(y.view.at(0, 0), expected) << ops->name;
   }
 }
 

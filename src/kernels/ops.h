@@ -26,8 +26,12 @@
 namespace sextant {
 
 // How a linear takes its input. kF32: as it is. kBf16: rounded to BF16 first (policy a16), products
-// and sums in float32.
-enum class ActForm : uint8_t { kF32, kBf16 };
+// and sums in float32. kNvfp4: values that are an E2M1 code times an E4M3 scale a block of 16
+// (quant/input_quantizer.h). With NVFP4 weights the sum of a block and its product with the
+// weight's scale are then exact in float32 (at most 20 significant bits), whatever the order within
+// the block; every table, ref too, adds the blocks of a row in float32 from the first to the last,
+// and so all tables agree bit for bit.
+enum class ActForm : uint8_t { kF32, kBf16, kNvfp4 };
 
 // In which form the weights stay in memory.
 enum class WeightForm : uint8_t {
@@ -114,6 +118,9 @@ struct Ops {
   // converted once and the fork is one. No y may overlap x.
   void (*linear)(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
                  std::span<const Mat<float>> ys, ThreadPool& pool) = nullptr;
+
+  // In words, how this table computes such a linear: what `explain` prints.
+  std::string_view (*linear_path)(WeightForm form, ActForm act) = nullptr;
 
   // y[r, :] = x[r, :] / sqrt(mean(x^2) + eps) * weight; x and y [m, d] may be the same.
   void (*rms_norm)(Mat<const float> x, std::span<const float> weight, float eps, Mat<float> y,

@@ -79,6 +79,7 @@ BoundLinear Binder::part_of(const std::string& module, const LinearRecord& recor
   bound.row_begin = row_begin;
   bound.n = n;
   bound.k = record.k;
+  linears_.push_back(bound);
   return bound;
 }
 
@@ -119,6 +120,13 @@ BoundLinear Binder::linear(const std::string& module, int64_t n, int64_t k, bool
   BoundLinear bound;
   if (record != nullptr) bound = part_of(module, *record, 0, n);
   if (bias) add_bias(bound, module, 0, n);
+  return bound;
+}
+
+BoundLinear Binder::router(const std::string& module, int64_t n, int64_t k) {
+  BoundLinear bound = linear(module, n, k, false);
+  if (bound.record != nullptr) linears_.back().is_router = true;
+  bound.is_router = true;
   return bound;
 }
 

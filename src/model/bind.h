@@ -31,6 +31,9 @@ class Binder {
   // and an empty record comes back; finish() reports it.
   BoundLinear linear(const std::string& module, int64_t n, int64_t k, bool bias);
 
+  // The same for the small matrix that chooses experts.
+  BoundLinear router(const std::string& module, int64_t n, int64_t k);
+
   // Linears that share their input and may be stored as one: prefix + names[i] [rows[i], k], or
   // prefix + fused with all rows in this order.
   struct Part {
@@ -57,6 +60,8 @@ class Binder {
   // The same, a finding each: C16 missing-parameter, C15 unexpected-shape, C16 unconsumed-tensor.
   std::vector<Finding> problems() const;
 
+  // What policies are about, in the order of asking; those without a record are missing.
+  const std::vector<BoundLinear>& linears() const { return linears_; }
   const std::vector<std::string>& modules() const { return modules_; }
 
  private:
@@ -72,6 +77,7 @@ class Binder {
   std::set<std::string, std::less<>> consumed_;
   std::map<std::string, std::set<int64_t>> consumed_experts_;  // of stacks, by tensor
   std::vector<std::string> modules_;
+  std::vector<BoundLinear> linears_;
   std::vector<std::string> missing_;                        // names
   std::vector<std::pair<std::string, std::string>> wrong_;  // names, sentences
 };

@@ -2,29 +2,23 @@
 #include "model/model.h"
 
 #include "model/families/llama.h"
+#include "model/linear_plan.h"
 #include "model/step_buffers.h"
 
 namespace sextant {
 
 void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers; }
 
-namespace {
-
-Result<ModelConfig> config_of(const Checkpoint& checkpoint) {
+Result<BoundModel> bind_model(const Checkpoint& checkpoint) {
   if (checkpoint.config() == nullptr) return fail(Code::kUnsupported, "there is no config.json");
-  return read_model_config(*checkpoint.config(), checkpoint.generation_config());
+  SX_ASSIGN(ModelConfig config,
+            read_model_config(*checkpoint.config(), checkpoint.generation_config()));
+  return LlamaModel::bind_only(checkpoint, std::move(config));
 }
-
-}  // namespace
 
 Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint) {
-  SX_ASSIGN(const ModelConfig config, config_of(checkpoint));
-  return LlamaModel::check(checkpoint, config);
-}
-
-Result<std::vector<std::string>> linear_modules(const Checkpoint& checkpoint) {
-  SX_ASSIGN(const ModelConfig config, config_of(checkpoint));
-  return LlamaModel::modules(checkpoint, config);
+  SX_ASSIGN(BoundModel bound, bind_model(checkpoint));
+  return std::move(bound.problems);
 }
 
 Result<std::shared_ptr<const Model>> Model::load(const std::filesystem::path& path,
@@ -37,6 +31,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::unique_ptr<Checkpoint> che
                                                  const ModelOptions& options, ThreadPool& pool) {
   SX_ASSIGN(const Ops* ops, select_ops(options.isa));
   SX_ASSIGN(Policy policy, parse_policy(options.policies));
+  policy.distrusted_inputs = options.distrusted_inputs;
   if (checkpoint->config() == nullptr)
     return fail_at({checkpoint->root().string(), {}, {}, {}}, Code::kInput,
                    "{} was opened without config.json, which a model needs to run: give its "

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,7 +27,11 @@ struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
   int64_t max_context = 0;            // 0: the config's
+  // Linears whose input scale has a finding against it, and which: policy auto takes a16 for them.
+  std::map<std::string, std::string, std::less<>> distrusted_inputs;
 };
+
+struct Linear;  // weights.h
 
 // Some consecutive tokens of one sequence in a step.
 struct StepSeq {
@@ -47,9 +52,6 @@ using StepBuffersPtr = std::unique_ptr<StepBuffers, StepBuffersDeleter>;
 // kUnsupported for an architecture that no family here knows, kInput for a config that says too
 // little.
 Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint);
-// The linears of the model that a checkpoint is, by the names that policies match and taps carry,
-// in the order of binding; errors as above.
-Result<std::vector<std::string>> linear_modules(const Checkpoint& checkpoint);
 
 class Model {
  public:
@@ -71,6 +73,9 @@ class Model {
   virtual int64_t bytes_per_token()
       const = 0;  // weight bytes that one decode step of one token reads
   virtual KvLayout kv_layout() const = 0;
+  // A linear by its module, as forward() runs it, for those who look at one alone; nullptr where
+  // there is none of this name.
+  virtual const Linear* linear(std::string_view module) const = 0;
 
   virtual StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const = 0;
   // One step of a batch. logits [sum of n_logits, n_vocab], rows in the order of seqs. probe may be

@@ -22,7 +22,13 @@ int64_t widest_d_ff(const ModelConfig& c) {
   return c.n_experts > 0 && all_sparse ? c.d_ff_expert : std::max(c.d_ff, c.d_ff_expert);
 }
 
-int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows) {
+// The widest input of a linear.
+int64_t widest_input(const ModelConfig& c) {
+  return std::max({c.d_model, c.n_heads * c.head_dim, widest_d_ff(c)});
+}
+
+int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows,
+                    bool quantizes_inputs) {
   const int64_t q = c.n_heads * c.head_dim;
   const int64_t kv = c.n_kv_heads * c.head_dim;
   int64_t total = kAlign;
@@ -32,15 +38,17 @@ int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows) {
   for (const int64_t width : {c.n_experts, c.top_k, c.top_k, expert_d_model(c), expert_d_model(c),
                               int64_t{1}, int64_t{1}})
     total += padded(rows * width);
+  if (quantizes_inputs) total += padded(rows * widest_input(c)) + padded(rows);
   return total + padded(logit_rows * c.d_model) + padded(c.head_dim / 2);
 }
 
 }  // namespace
 
-StepBuffers::StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows)
+StepBuffers::StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows,
+                         bool quantizes_inputs)
     : max_tokens_(max_tokens),
       max_logit_rows_(max_logit_rows),
-      arena_(arena_bytes(config, max_tokens, max_logit_rows)) {
+      arena_(arena_bytes(config, max_tokens, max_logit_rows, quantizes_inputs)) {
   const int64_t q = config.n_heads * config.head_dim;
   const int64_t kv = config.n_kv_heads * config.head_dim;
   const int64_t pairs = config.head_dim / 2;
@@ -62,6 +70,10 @@ StepBuffers::StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t 
   expert_y_ = arena_.take_mat<float>(max_tokens, expert_d_model(config));
   expert_rows_ = arena_.take<int32_t>(max_tokens);
   expert_weights_ = arena_.take<float>(max_tokens);
+  if (quantizes_inputs) {
+    quantized_ = arena_.take_mat<float>(max_tokens, widest_input(config));
+    input_multipliers_ = arena_.take<float>(max_tokens);
+  }
   last_ = arena_.take_mat<float>(max_logit_rows, config.d_model);
   frequencies_ = arena_.take<float>(pairs);
   ids_ = arena_.take<int32_t>(max_tokens);

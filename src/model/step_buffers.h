@@ -16,7 +16,9 @@ namespace sextant {
 
 class StepBuffers {
  public:
-  StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows);
+  // quantizes_inputs: some linear does, and so needs room for what its input becomes.
+  StepBuffers(const ModelConfig& config, int64_t max_tokens, int64_t max_logit_rows,
+              bool quantizes_inputs);
 
   // Lays out a step: ids and attention spans in the order of seqs, rotary angles of every row.
   // Everything the forward pass then reads is cut to this step's rows. Kernel scratch that a thread
@@ -50,6 +52,12 @@ class StepBuffers {
   Mat<float> expert_x() const { return cut(expert_x_); }
   Mat<float> expert_y() const { return cut(expert_y_); }
 
+  // The input of the linears that run now as codes times block scales, and each row's factor.
+  Mat<float> quantized(int64_t n_rows, int64_t k) const { return {quantized_.data, n_rows, k}; }
+  std::span<float> input_multipliers(int64_t n_rows) const {
+    return {input_multipliers_, static_cast<size_t>(n_rows)};
+  }
+
   Mat<float> last() const { return last_.row_range(0, n_logit_rows_); }  // rows of the head
 
  private:
@@ -64,10 +72,11 @@ class StepBuffers {
   int64_t n_logit_rows_ = 0;
   Arena arena_;
   Mat<float> hidden_, normed_, out_, q_, k_, v_, attn_, gate_, up_, cos_, sin_, last_;
-  Mat<float> router_logits_, router_weights_, expert_x_, expert_y_;
+  Mat<float> router_logits_, router_weights_, expert_x_, expert_y_, quantized_;
   Mat<int32_t> router_ids_;
   float* frequencies_ = nullptr;
   float* expert_weights_ = nullptr;
+  float* input_multipliers_ = nullptr;
   int32_t* ids_ = nullptr;
   int32_t* expert_rows_ = nullptr;
   std::vector<AttentionSeq> spans_;

@@ -168,6 +168,25 @@ Status check_layout(const BoundLinear& bound) {
 
 }  // namespace
 
+WeightForm resident_form(const LinearRecord& record, Weights weights) {
+  if (weights == Weights::kStored) return stored_form(record.scheme);
+  return weights == Weights::kBf16 ? WeightForm::kBf16 : WeightForm::kF32;
+}
+
+ActForm act_form(Act act) {
+  if (is_a4(act)) return ActForm::kNvfp4;
+  return act == Act::kA16 ? ActForm::kBf16 : ActForm::kF32;
+}
+
+LinearPolicy policy_for(const BoundLinear& bound, const Policy& policy) {
+  return bound.is_router ? policy.for_router(bound.module, *bound.record)
+                         : policy.for_linear(bound.module, *bound.record);
+}
+
+bool takes_f32(const Linear& linear) {
+  return linear.input.quantizes() ? !linear.input.from_bf16 : linear.act == ActForm::kF32;
+}
+
 void dequantize_rows(const LinearRecord& record, int64_t row_begin, int64_t n_rows, float* out) {
   std::vector<float> scratch(static_cast<size_t>(scales_a_row(record)));
   for (int64_t r = 0; r < n_rows; ++r)
@@ -180,7 +199,8 @@ Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy,
   const LinearRecord& record = *bound.record;
   Linear linear;
   linear.module = bound.module;
-  linear.act = policy.act == Act::kF32 ? ActForm::kF32 : ActForm::kBf16;
+  linear.input = input_quantizer(policy, record);
+  linear.act = act_form(policy.act);
   const bool as_stored = policy.weights == Weights::kStored ||
                          (policy.weights == Weights::kBf16 && record.scheme == Scheme::kBf16) ||
                          (policy.weights == Weights::kF32 && record.scheme == Scheme::kF32);
@@ -195,7 +215,7 @@ Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy,
     source.release_context = &pages;
   } else {
     values = convert(bound, policy.weights, pool);
-    source.form = policy.weights == Weights::kBf16 ? WeightForm::kBf16 : WeightForm::kF32;
+    source.form = resident_form(record, policy.weights);
     source.n = bound.n;
     source.k = bound.k;
     source.weight = values.data();

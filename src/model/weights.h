@@ -26,6 +26,7 @@ struct BoundLinear {
   int64_t k = 0;
   TensorRef bias;  // empty where there is none; rows of it from bias_begin
   int64_t bias_begin = 0;
+  bool is_router = false;  // its policy is for_router's
 };
 
 // A linear ready to run.
@@ -33,13 +34,24 @@ struct Linear {
   std::string module;
   PackedLinear packed;
   ActForm act = ActForm::kBf16;
+  InputQuantizer input;     // plain where `act` says it all; else act is the form of its codes
   std::vector<float> bias;  // empty for none
 };
+
+// Its inputs are float32 values, not rounded to BF16 before anything else.
+bool takes_f32(const Linear& linear);
 
 // Values of rows [row_begin, row_begin + n_rows), row-major float32 [n_rows, k], bit for bit what
 // the format defines: NVFP4 f32(q * f32(S * g)), or f32(q * f32(S / G)) where the file stores a
 // divisor.
 void dequantize_rows(const LinearRecord& record, int64_t row_begin, int64_t n_rows, float* out);
+
+LinearPolicy policy_for(const BoundLinear& bound, const Policy& policy);
+
+// The form in which weights stay in memory, and in which the op takes what a policy makes of the
+// inputs.
+WeightForm resident_form(const LinearRecord& record, Weights weights);
+ActForm act_form(Act act);
 
 // kUnsupported where the bound rows cannot be laid out (rows that cut a block of scales).
 Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy, const Ops& ops,

@@ -304,7 +304,7 @@ def test_a_hub_folder_serves_every_command(sextant, tmp_path, talker):
 
 @pytest.mark.parametrize("arguments, status, words", [
     (["version", "--isa", "sse9"], 4, "sse9"), (["inspect", "M", "--policy", "rubbish"], 64, "rubbish"),
-    (["inspect", "M", "--policy", "a4:static"], 4, "a4:static"), (["version", "--profile", "exact"], 4, "--profile"),
+    (["inspect", "M", "--policy", "a4:static*0"], 64, "headroom"), (["version", "--profile", "exact"], 4, "--profile"),
     (["run", "M", "Hi", "--seed", "-1"], 64, "from 0 on"), (["run", "M", "Hi", "--temperature", "hot"], 64, "a number"),
     (["quantize", "M", "OUT", "--recipe", "r.json"], 4, "--recipe"), (["quantize", "M", "OUT", "--calibration", "t"], 4, "weights only"),
 ])

@@ -218,9 +218,13 @@ void read_input_scale(const TensorRef& ref, bool is_divisor, DialectContext& con
   const std::vector<float> values = read_scalars(ref, context);
   bool sound = !values.empty();
   float multiplier = 0;
+  float divisor = 0;
   for (const float value : values) {
     // One activation tensor feeds all parts of a fused linear: the largest amax serves them all.
-    if (is_sound_scale(value)) multiplier = std::max(multiplier, is_divisor ? 1.0F / value : value);
+    if (const float g = is_divisor ? 1.0F / value : value; is_sound_scale(value) && g > multiplier) {
+      multiplier = g;
+      divisor = is_divisor ? value : 1.0F / value;
+    }
     if (is_sound_scale(value) || !sound) continue;
     sound = false;
     if (!context.reported.emplace(ref.info, size_t{1}).second) continue;
@@ -235,7 +239,9 @@ void read_input_scale(const TensorRef& ref, bool is_divisor, DialectContext& con
     f.activation_only = true;
     context.findings.add(std::move(f));
   }
-  if (sound) record.input_scale = multiplier;
+  if (!sound) return;
+  record.input_scale = multiplier;
+  record.input_divisor = divisor;
 }
 
 bool read_pre_quant_scale(const ModuleTensors& tensors, DialectContext& context,

@@ -17,6 +17,7 @@ struct CheckContext {
   const std::vector<LinearSummary>& linears;  // by module; statistics unless the check is quick
   FindingSet& findings;
   std::vector<std::string>& skipped;
+  std::map<std::string, std::string, std::less<>>& distrusted_inputs;  // as Diagnosis has them
 };
 
 // A finding about one tensor, which may be missing (empty): its name, file and offset are filled

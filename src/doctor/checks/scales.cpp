@@ -20,8 +20,9 @@ constexpr double kLeastOfRms = 0.25;
 constexpr float kFallback = 0.5F / 2688.0F;  // ModelOpt, for an expert that no token reached
 constexpr double kExpertSpread = 256;
 
-Finding about_input_scale(const CheckContext& context, const LinearSummary& linear, const char* id,
+Finding about_input_scale(CheckContext& context, const LinearSummary& linear, const char* id,
                           const char* slug, std::string message, std::string remedy) {
+  context.distrusted_inputs.emplace(linear.module, fmt::format("{} {}", id, slug));
   const TensorRef ref =
       tensor_of(context.checkpoint, linear.module, {"input_global_scale", "input_scale"});
   Finding f =

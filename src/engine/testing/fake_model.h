@@ -36,11 +36,12 @@ class FakeModel final : public Model {
   const std::vector<Finding>& findings() const override { return findings_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t bytes_per_token() const override { return 0; }
+  const Linear* linear(std::string_view) const override { return nullptr; }
   KvLayout kv_layout() const override { return {1, 1, 1, DType::kF32, 4}; }
   StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const override {
     max_tokens_ = max_tokens;
     max_logit_rows_ = max_logit_rows;
-    return StepBuffersPtr(new StepBuffers(config_, 1, 1));  // never looked at
+    return StepBuffersPtr(new StepBuffers(config_, 1, 1, false));  // never looked at
   }
 
   void forward(std::span<const StepSeq> seqs, StepBuffers&, Mat<float> logits, Probe* probe,

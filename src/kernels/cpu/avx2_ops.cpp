@@ -23,6 +23,12 @@ const cpu::Isa& isa() {
 PackedLinear pack(const WeightSource& source, ThreadPool& pool) {
   return cpu::pack_groups(source, "avx2", pool);
 }
+std::string_view linear_path(WeightForm form, ActForm act) {
+  if (act == ActForm::kNvfp4 && form == WeightForm::kNvfp4)
+    return "float32 FMA; block sums are exact";
+  return "float32 FMA";
+}
+
 void linear(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
             std::span<const Mat<float>> ys, ThreadPool& pool) {
   cpu::linear(isa(), ws, x, act, ys, pool);
@@ -58,6 +64,7 @@ const Ops& avx2_ops() {
     table.name = "avx2";
     table.pack = pack;
     table.linear = linear;
+    table.linear_path = linear_path;
     table.attention = attention;
     table.rms_norm = rms_norm;
     table.rope = rope;

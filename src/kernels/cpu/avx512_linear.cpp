@@ -101,7 +101,7 @@ void run_super(const PackedLinear& w, int64_t super, int64_t token_begin, int64_
 // At most kMaxTokens rows.
 void linear_pass(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
                  std::span<const Mat<float>> ys, ThreadPool& pool, Bf16Unit unit) {
-  if (act == ActForm::kF32) unit = Bf16Unit::kNone;
+  if (act != ActForm::kBf16) unit = Bf16Unit::kNone;
   int64_t ends[kMaxLinears];  // supergroups of ws[0 .. i]
   int64_t n_supers = 0;
   bool any_bf16 = false;

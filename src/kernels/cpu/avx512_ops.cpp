@@ -125,6 +125,15 @@ void linear_of(std::span<const PackedLinear* const> ws, Mat<const float> x, ActF
   linear(ws, x, act, ys, pool, unit);
 }
 
+template <Bf16Unit unit>
+std::string_view linear_path(WeightForm form, ActForm act) {
+  if (act == ActForm::kNvfp4 && form == WeightForm::kNvfp4)
+    return "float32 FMA; block sums are exact";
+  const bool f32 = form == WeightForm::kF32 || form == WeightForm::kF16;
+  if (unit == Bf16Unit::kNone || act != ActForm::kBf16 || f32) return "float32 FMA";
+  return unit == Bf16Unit::kTiles ? "BF16 tiles, float32 sums" : "BF16 dot products, float32 sums";
+}
+
 constexpr const char* kNames[] = {"avx512-nobf16", "avx512", "amx"};  // by Bf16Unit
 template <Bf16Unit unit>
 PackedLinear pack_of(const WeightSource& source, ThreadPool& pool) {
@@ -137,6 +146,7 @@ Ops table_of(const Ops& base) {
   ops.name = kNames[static_cast<size_t>(unit)];
   ops.pack = pack_of<unit>;
   ops.linear = linear_of<unit>;
+  ops.linear_path = linear_path<unit>;
   ops.rms_norm = rms_norm;
   ops.rope = rope;
   ops.attention = attention;

@@ -110,7 +110,7 @@ void panel_group(const Call& call, const GroupRef& group, Mat<const float> x, in
 }
 
 bool usable_as_is(Mat<const float> x, ActForm act, int64_t k_padded) {
-  return act == ActForm::kF32 && x.cols == k_padded;
+  return act != ActForm::kBf16 && x.cols == k_padded;
 }
 
 // Rows of x as the kernels take them: rounded for a16, padded with zeros to whole blocks.

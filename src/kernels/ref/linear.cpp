@@ -1,7 +1,9 @@
 // y[i, r] = float(multiplier[r] * sum over c of weight(r, c) * x(i, c)), the sum in float64 in the
 // order of c. A weight, code times block scale, is exact in float64 (4 + 24 bits at most), and so
 // is its product with a float32 activation up to one rounding at 2^-53.
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/check.h"
 #include "kernels/pack_source.h"
@@ -40,6 +42,19 @@ double weight_at(const PackedLinear& w, int64_t row, int64_t col) {
   return 0.0;
 }
 
+// Both sides NVFP4 (ActForm::kNvfp4): a block's sum and its product with the block scale are exact
+// in float32, so only the additions of blocks round, here as in every table: in order, in float32.
+float sum_of_blocks(const PackedLinear& w, const double* weights, std::span<const float> x) {
+  float total = 0.0F;
+  for (int64_t begin = 0; begin < w.k; begin += w.block_k) {
+    double block = 0.0;
+    for (int64_t col = begin; col < std::min(w.k, begin + w.block_k); ++col)
+      block += weights[col] * double{x[static_cast<size_t>(col)]};
+    total += static_cast<float>(block);
+  }
+  return total;
+}
+
 void linear_rows(const PackedLinear& w, Mat<const float> x, ActForm act, Mat<float> y,
                  int64_t row_begin, int64_t row_end) {
   auto* weights = scratch<double>(Scratch::kPanel, w.k);
@@ -47,6 +62,11 @@ void linear_rows(const PackedLinear& w, Mat<const float> x, ActForm act, Mat<flo
   for (int64_t row = row_begin; row < row_end; ++row) {
     for (int64_t col = 0; col < w.k; ++col) weights[col] = weight_at(w, row, col);
     for (int64_t i = 0; i < x.rows; ++i) {
+      if (act == ActForm::kNvfp4 && w.form == WeightForm::kNvfp4) {
+        const float total = sum_of_blocks(w, weights, x.row(i));
+        y.at(i, row) = multiplier == nullptr ? total : total * multiplier[row];
+        continue;
+      }
       double sum = 0.0;
       for (int64_t col = 0; col < w.k; ++col) {
         const float a = act == ActForm::kBf16 ? round_to_bf16(x.at(i, col)) : x.at(i, col);
@@ -71,6 +91,12 @@ void linear(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm
     pool.split(w.n, 1,
                [&](int64_t begin, int64_t end, int) { linear_rows(w, x, act, y, begin, end); });
   }
+}
+
+std::string_view linear_path(WeightForm form, ActForm act) {
+  if (act == ActForm::kNvfp4 && form == WeightForm::kNvfp4)
+    return "exact block sums, added in float32";
+  return "float64 sums, rounded once";
 }
 
 }  // namespace sextant::ref

@@ -7,6 +7,7 @@ const Ops& ref_ops() {
   static const Ops ops = {.name = "ref",
                           .pack = ref::pack,
                           .linear = ref::linear,
+                          .linear_path = ref::linear_path,
                           .rms_norm = ref::rms_norm,
                           .rope = ref::rope,
                           .attention = ref::attention,

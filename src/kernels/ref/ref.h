@@ -10,6 +10,7 @@ namespace sextant::ref {
 PackedLinear pack(const WeightSource& source, ThreadPool& pool);
 void linear(std::span<const PackedLinear* const> ws, Mat<const float> x, ActForm act,
             std::span<const Mat<float>> ys, ThreadPool& pool);
+std::string_view linear_path(WeightForm form, ActForm act);
 void rms_norm(Mat<const float> x, std::span<const float> weight, float eps, Mat<float> y,
               ThreadPool& pool);
 void rope(Mat<float> x, int64_t n_heads, int64_t head_dim, Mat<const float> cos,

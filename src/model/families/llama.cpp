@@ -60,7 +60,7 @@ void LlamaModel::gather_last(std::span<const StepSeq> seqs, StepBuffers& at) con
 
 KvLayout LlamaModel::kv_layout() const {
   const bool f32 = std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
-    return layer.attention.k.act == ActForm::kF32 && layer.attention.v.act == ActForm::kF32;
+    return takes_f32(layer.attention.k) && takes_f32(layer.attention.v);
   });
   KvLayout layout;
   layout.n_layers = config_.n_layers;
@@ -70,8 +70,27 @@ KvLayout LlamaModel::kv_layout() const {
   return layout;
 }
 
+const Linear* LlamaModel::linear(std::string_view module) const {
+  std::vector<const Linear*> all = {&head_};
+  const auto add_mlp = [&](const Mlp& mlp) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); };
+  for (const Layer& layer : layers_) {
+    const Attention& a = layer.attention;
+    all.insert(all.end(), {&a.q, &a.k, &a.v, &a.o});
+    if (const Moe* moe = std::get_if<Moe>(&layer.feed_forward)) {
+      all.push_back(&moe->router);
+      for (const Mlp& expert : moe->experts) add_mlp(expert);
+    } else {
+      add_mlp(std::get<Mlp>(layer.feed_forward));
+    }
+  }
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const Linear* linear) { return linear->module == module; });
+  return found == all.end() ? nullptr : *found;
+}
+
 StepBuffersPtr LlamaModel::make_buffers(int64_t max_tokens, int64_t max_logit_rows) const {
-  return StepBuffersPtr(new StepBuffers(config_, max_tokens, max_logit_rows));
+  return StepBuffersPtr(
+      new StepBuffers(config_, max_tokens, max_logit_rows, quantizes_inputs_));
 }
 
 LlamaModel::LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig config, Policy policy,
@@ -94,29 +113,22 @@ Result<std::shared_ptr<const Model>> LlamaModel::load(std::unique_ptr<Checkpoint
 }
 
 // What the checkpoint itself has wrong with it. Comes before binding: a linear that lacks a scale
-// has no record, and "missing scale" says more than "missing weight". No policy here uses
-// activation scales, so what is wrong with those alone is a warning (cli.md section 4).
+// has no record, and "missing scale" says more than "missing weight". What is wrong with activation
+// scales alone is a warning where no policy uses them (cli.md section 4).
 Status LlamaModel::check_checkpoint(ThreadPool& pool) {
   findings_ = checkpoint_->findings();
   for (Finding& finding : scan_scales(*checkpoint_, pool)) findings_.push_back(std::move(finding));
   for (const auto& [module, record] : checkpoint_->linears()) release_pages(record.scales);
-  SX_TRY(refuse_errors(findings_, false));
+  SX_TRY(refuse_errors(findings_, policy_.uses_input_scales()));
   for (Finding& finding : findings_)
     if (finding.severity == Severity::kError) finding.severity = Severity::kWarning;
   return {};
 }
 
-std::vector<Finding> LlamaModel::check(const Checkpoint& checkpoint, const ModelConfig& config) {
+BoundModel LlamaModel::bind_only(const Checkpoint& checkpoint, ModelConfig config) {
   Binder binder(checkpoint);
   bind_all(config, binder);
-  return binder.problems();
-}
-
-std::vector<std::string> LlamaModel::modules(const Checkpoint& checkpoint,
-                                             const ModelConfig& config) {
-  Binder binder(checkpoint);
-  bind_all(config, binder);
-  return binder.modules();
+  return {std::move(config), binder.linears(), binder.problems()};
 }
 
 Result<LlamaModel::Bound> LlamaModel::bind() {
@@ -124,6 +136,7 @@ Result<LlamaModel::Bound> LlamaModel::bind() {
   Bound bound = bind_all(config_, binder);
   SX_TRY(binder.finish(findings_));
   SX_TRY(check_patterns(policy_, binder.modules()));
+  add_unmet_policies(plan_linears(binder.linears(), policy_), findings_);
   return bound;
 }
 
@@ -163,7 +176,7 @@ LlamaModel::Bound LlamaModel::bind_all(const ModelConfig& c, Binder& binder) {
 // Some files say w1, w3 and w2 for gate, up and down (nvfp4.md section 2.3).
 void LlamaModel::bind_experts(const ModelConfig& c, const std::string& mlp, Binder& binder,
                               BoundLayer& layer) {
-  layer.router = binder.linear(mlp + "gate", c.n_experts, c.d_model, false);
+  layer.router = binder.router(mlp + "gate", c.n_experts, c.d_model);
   bool short_names = false;
   for (int64_t e = 0; e < c.n_experts; ++e)
     for (const char* name : {"w1", "w2", "w3"})
@@ -228,7 +241,7 @@ Result<Mlp> LlamaModel::build_mlp(const BoundMlp& bound, ThreadPool& pool) {
 Result<Moe> LlamaModel::build_moe(const BoundLayer& bound, ThreadPool& pool) {
   Moe moe;
   moe.normalize = config_.norm_top_k;
-  SX_ASSIGN(moe.router, packed(bound.router, policy_.for_router(bound.router.module), pool));
+  SX_ASSIGN(moe.router, packed(bound.router, pool));
   const int64_t without_experts = bytes_per_token_;
   for (const BoundMlp& expert : bound.mlps) {
     SX_ASSIGN(Mlp mlp, build_mlp(expert, pool));
@@ -240,9 +253,9 @@ Result<Moe> LlamaModel::build_moe(const BoundLayer& bound, ThreadPool& pool) {
   return moe;
 }
 
-Result<Linear> LlamaModel::packed(const BoundLinear& bound, const LinearPolicy& policy,
-                                  ThreadPool& pool) {
-  SX_ASSIGN(Linear linear, make_linear(bound, policy, *ops_, pool));
+Result<Linear> LlamaModel::packed(const BoundLinear& bound, ThreadPool& pool) {
+  SX_ASSIGN(Linear linear, make_linear(bound, policy_for(bound, policy_), *ops_, pool));
+  quantizes_inputs_ = quantizes_inputs_ || linear.input.quantizes();
   weight_bytes_ +=
       linear.packed.data.size() + linear.packed.row_multiplier.size() + linear.packed.scales.size();
   bytes_per_token_ += linear.packed.weight_bytes;

@@ -15,6 +15,7 @@
 #include "model/blocks/mlp.h"
 #include "model/blocks/moe.h"
 #include "model/blocks/rope.h"
+#include "model/linear_plan.h"
 #include "model/model.h"
 
 namespace sextant {
@@ -25,8 +26,7 @@ class LlamaModel : public Model {
                                                    ModelConfig config, Policy policy,
                                                    const Ops& ops, ThreadPool& pool);
   // Binds and packs nothing: what is wrong, a finding a name.
-  static std::vector<Finding> check(const Checkpoint& checkpoint, const ModelConfig& config);
-  static std::vector<std::string> modules(const Checkpoint& checkpoint, const ModelConfig& config);
+  static BoundModel bind_only(const Checkpoint& checkpoint, ModelConfig config);
 
   const ModelConfig& config() const override { return config_; }
   const Policy& policy() const override { return policy_; }
@@ -35,6 +35,7 @@ class LlamaModel : public Model {
   int64_t weight_bytes() const override { return weight_bytes_; }
   int64_t bytes_per_token() const override { return bytes_per_token_; }
   KvLayout kv_layout() const override;
+  const Linear* linear(std::string_view module) const override;
   StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const override;
   void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits, Probe* probe,
                ThreadPool& pool) const override;
@@ -76,10 +77,7 @@ class LlamaModel : public Model {
   Status build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool);
   Result<Mlp> build_mlp(const BoundMlp& bound, ThreadPool& pool);
   Result<Moe> build_moe(const BoundLayer& bound, ThreadPool& pool);
-  Result<Linear> packed(const BoundLinear& bound, const LinearPolicy& policy, ThreadPool& pool);
-  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool) {
-    return packed(bound, policy_.for_module(bound.module), pool);
-  }
+  Result<Linear> packed(const BoundLinear& bound, ThreadPool& pool);
   void take_embedding(const LinearRecord& record);
   void gather_last(std::span<const StepSeq> seqs, StepBuffers& at) const;
 
@@ -95,6 +93,7 @@ class LlamaModel : public Model {
   std::vector<Layer> layers_;
   std::vector<float> norm_;
   Linear head_;
+  bool quantizes_inputs_ = false;  // of any linear
   int64_t weight_bytes_ = 0;
   int64_t bytes_per_token_ = 0;
 };

@@ -297,7 +297,9 @@ void print_explanation(const Explanation& all, Output& out) {
 bool means_model(const std::string& text) {
   std::error_code error;
   if (std::filesystem::exists(text, error)) return !whole_number(text);
-  const bool is_question = text.find('=') != std::string::npos || whole_number(text) ||
+  const bool like_number = text.find_first_of("0123456789+-. ") == 0;
+  const bool is_question = text.find('=') != std::string::npos || like_number ||
+                           whole_number(text) ||
                            find_scale_name(text.substr(text.rfind('.') + 1)) != nullptr;
   return !is_question;
 }

@@ -4,10 +4,14 @@ Plain Python 3 standard library, written from the rules in docs (number formats,
 four-over-six), independent of the C++ code; quant_vectors.py makes the expected bytes of the tests with it.
 
   python3 nvfp4_snr.py            exhaustive checks of the formats themselves
+  python3 nvfp4_snr.py data DIR   the samples of docs/nvfp4.md 4.1, DIR/NAME.f32: 65,536 little-endian float32 each
 """
 import bisect
 import math
+import pathlib
+import random
 import struct
+import sys
 
 INF = float("inf")
 NAN = float("nan")
@@ -284,6 +288,44 @@ def pack(codes):
             for i in range(0, len(codes), 2)]
 
 
+# ------------------------------------------------------------ samples of docs/nvfp4.md 4.1
+
+
+def samples(kind, n=65536, seed=1234):
+    """n draws of one of the five distributions; "outch": 4096 channels, 0.5 % of them 50 times larger, a log-normal gain a token."""
+    draw = random.Random(seed)
+    normal, uniform = draw.gauss, draw.random
+    if kind == "gauss":
+        return [normal(0, 1) for _ in range(n)]
+    if kind == "laplace":
+        return [draw.expovariate(1) if uniform() < .5 else -draw.expovariate(1) for _ in range(n)]
+    if kind == "t4":
+        values = []
+        for _ in range(n):
+            chi_square = sum(normal(0, 1) ** 2 for _ in range(4))
+            values.append(normal(0, 1) / math.sqrt(chi_square / 4))
+        return values
+    if kind == "outch":
+        gains = [50.0 if uniform() < 0.005 else 1.0 for _ in range(4096)]
+        values = []
+        while len(values) < n:
+            token = math.exp(normal(0, .5))
+            values += [normal(0, 1) * gain * token for gain in gains]
+        return values
+    assert kind == "swiglu", kind
+    values = []
+    for _ in range(n):
+        gate, up = normal(0, 2), normal(0, 2)
+        values.append(gate / (1 + math.exp(-gate)) * up)
+    return values
+
+
+def export(directory):
+    for kind in ("gauss", "laplace", "t4", "outch", "swiglu"):
+        values = samples(kind)
+        (pathlib.Path(directory) / f"{kind}.f32").write_bytes(struct.pack(f"<{len(values)}f", *values))
+
+
 def selftest():
     assert [e2m1_enc(v) for v in E2M1] == list(range(8))
     for b in range(0x7F):
@@ -297,4 +339,7 @@ def selftest():
 
 
 if __name__ == "__main__":
-    selftest()
+    if sys.argv[1:2] == ["data"]:
+        export(sys.argv[2])
+    else:
+        selftest()

@@ -13,6 +13,7 @@ void add_inspect(Program& program, Context& context);
 void add_explain(Program& program, Context& context);
 void add_trace(Program& program, Context& context);
 void add_compare(Program& program, Context& context);
+void add_calibrate(Program& program, Context& context);
 void add_eval(Program& program, Context& context);
 void add_tokenize(Program& program, Context& context);
 void add_bench(Program& program, Context& context);

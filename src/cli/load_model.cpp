@@ -125,7 +125,7 @@ Status check_output_file(const std::string& page, const Checkpoint& checkpoint) 
   for (const std::filesystem::path& file : files)
     if (std::filesystem::equivalent(file, page, error))
       return fail_at(at_file(page), Code::kUsage,
-                     "{} is a file of the model itself: give the report another name", page);
+                     "{} is a file of the model itself: give the output another name", page);
   return {};
 }
 

@@ -64,6 +64,7 @@ void add_commands(Program& program, Context& context) {
   add_explain(program, context);
   add_trace(program, context);
   add_compare(program, context);
+  add_calibrate(program, context);
   add_eval(program, context);
   add_tokenize(program, context);
   add_bench(program, context);

@@ -41,13 +41,19 @@ Result<std::vector<int32_t>> encode_prompt(const LoadedModel& loaded, const std:
       note("the model has no chat template: the prompt is continued as it is (as with --raw)");
     }
   }
-  if (!prompt) return tokenizer->encode(text, {.add_special = true, .parse_special = true});
+  return encode_message(*tokenizer, prompt, text, system);
+}
+
+Result<std::vector<int32_t>> encode_message(const Tokenizer& tokenizer,
+                                            const std::optional<ChatPrompt>& prompt,
+                                            const std::string& text, const std::string& system) {
+  if (!prompt) return tokenizer.encode(text, {.add_special = true, .parse_special = true});
   if (text.empty()) return fail(Code::kUsage, "the prompt is empty: expected a question or text");
   Json messages = Json::array();
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", text}});
   SX_ASSIGN(const std::string rendered, prompt->render_messages(messages, true));
-  return tokenizer->encode(rendered);
+  return tokenizer.encode(rendered);
 }
 
 Result<Json> chat_variables(const JsonValue& json, std::string_view name) {

@@ -40,6 +40,11 @@ class ChatPrompt {
 Result<std::vector<int32_t>> encode_prompt(const LoadedModel& loaded, const std::string& text,
                                            const std::string& system, bool raw);
 
+// The same with the template at hand: none continues the text.
+Result<std::vector<int32_t>> encode_message(const Tokenizer& tokenizer,
+                                            const std::optional<ChatPrompt>& prompt,
+                                            const std::string& text, const std::string& system);
+
 // Template variables from JSON: an array is the messages, an object has "messages" and whatever
 // else the template takes.
 Result<Json> chat_variables(const JsonValue& json, std::string_view name);

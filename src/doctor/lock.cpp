@@ -1,28 +1,20 @@
 #include "doctor/lock.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 
 #include <fmt/format.h>
 
-#include "io/mapped_file.h"
+#include "checkpoint/fingerprint.h"
 #include "io/ordered_json.h"
 #include "io/quote.h"
 #include "io/sha256.h"
+#include "io/write_file.h"
 
 namespace sextant {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kHeadBytes = int64_t{1} << 20;
-constexpr int64_t kPage = 4096;
-constexpr int64_t kPages = 256;
 constexpr int64_t kLockFormat = 1;
 constexpr size_t kMaxLocked = 100000;  // files, findings
 
@@ -39,43 +31,11 @@ std::vector<fs::path> locked_files(const Checkpoint& checkpoint) {
   return out;
 }
 
-// SHA-256 of the size, the first MiB (headers of all but huge files) and evenly spread pages.
-Result<std::string> fingerprint(const fs::path& path) {
-  SX_ASSIGN(const MappedFile file, MappedFile::open(path));
-  const auto bytes = file.bytes();
-  const auto size = static_cast<int64_t>(bytes.size());
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(&size, 1)));
-  hash.update(bytes.first(static_cast<size_t>(std::min(size, kHeadBytes))));
-  for (int64_t i = 0; i < kPages && size > kHeadBytes; ++i) {
-    const int64_t at = kHeadBytes + (size - kHeadBytes) / kPages * i;
-    const int64_t n = std::min(kPage, size - at);
-    hash.update(bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(n)));
-  }
-  return hash.finish();
-}
-
-Status write_whole(const fs::path& path, const std::string& text) {
-  const fs::path temporary = path.string() + ".tmp";
-  const int fd =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  bool done = fd >= 0;
-  for (size_t at = 0; done && at < text.size();) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    done = n > 0 || (n < 0 && errno == EINTR);
-    if (n > 0) at += static_cast<size_t>(n);
-  }
-  done = done && ::fsync(fd) == 0;
-  if (fd >= 0) ::close(fd);
-  done = done && ::rename(temporary.c_str(), path.c_str()) == 0;
-  if (done) return {};
-  const int error = errno;
-  ::unlink(temporary.c_str());
-  return fail_at(
-      {path.string(), {}, {}, {}}, error == ENOSPC ? Code::kResources : Code::kInput,
-      "{} cannot be written ({}); the lock stands beside the model, so its directory must "
-      "be writable",
-      quote_name(path.string(), 400), std::strerror(error));
+Status write_lock_file(const fs::path& path, const std::string& text) {
+  Status written = write_text_file(path, text);
+  if (!written)
+    written.error().text += "; the lock stands beside the model, so its directory must be writable";
+  return written;
 }
 
 struct LockedFinding {
@@ -201,7 +161,7 @@ std::vector<Finding> changed_files(const Checkpoint& checkpoint, const Lock& loc
       continue;
     }
     const bool whole = depth == LockDepth::kEveryByte;
-    const auto found = whole ? sha256_file(*it) : fingerprint(*it);
+    const auto found = whole ? sha256_file(*it) : file_fingerprint(*it);
     present.erase(it);
     if (found && *found == (whole ? file.sha256 : file.fingerprint)) {
       ++n_same;
@@ -279,7 +239,7 @@ Status write_lock(const Checkpoint& checkpoint, const Diagnosis& diagnosis,
                    quote_name(checkpoint.root().string(), 400));
   Json files = Json::array();
   for (const fs::path& path : locked_files(checkpoint)) {
-    SX_ASSIGN(const std::string quick, fingerprint(path));
+    SX_ASSIGN(const std::string quick, file_fingerprint(path));
     SX_ASSIGN(const std::string whole, sha256_file(path));
     std::error_code error;
     files.push_back({{"name", path.filename().string()},
@@ -296,7 +256,7 @@ Status write_lock(const Checkpoint& checkpoint, const Diagnosis& diagnosis,
                   {"verdict", verdict_name(diagnosis.verdict)},
                   {"findings", findings},
                   {"files", files}};
-  return write_whole(checkpoint.root() / kLockName, dump_json(lock, 1) + "\n");
+  return write_lock_file(checkpoint.root() / kLockName, dump_json(lock, 1) + "\n");
 }
 
 std::vector<Finding> check_lock(const Checkpoint& checkpoint, LockDepth depth,

@@ -8,13 +8,11 @@
 #include <optional>
 #include <span>
 
-#include "base/checked.h"
 #include "forge/arg_max.h"
 #include "forge/compare_linears.h"
 #include "forge/dump.h"
+#include "forge/run_sequence.h"
 #include "forge/tensor_comparison.h"
-#include "model/kv_cache.h"
-#include "model/probe.h"
 
 namespace sextant {
 namespace {
@@ -100,16 +98,14 @@ class DumpComparison {
     feed_ = steps_.size() == 1                                 ? Feed::kOnePrefill
             : static_cast<int64_t>(steps_.size()) == ids_.cols ? Feed::kTokenByToken
                                                                : Feed::kOther;
-    dynamic_ = model_.config().rope.kind == RopeKind::kDynamic;
+    dynamic_ = is_one_step(model_.config());
     SX_TRY(choose(report));
     const int64_t n_greedy = greedy_ ? greedy_->cols : 0;
-    const KvLayout layout = model_.kv_layout();
-    KvPool pages(layout, ceil_div(ids_.cols + n_greedy, layout.page_tokens));
     const int64_t longest =
         dynamic_ ? ids_.cols + n_greedy : *std::max_element(steps_.begin(), steps_.end());
-    buffers_ = model_.make_buffers(longest, longest);
-    logits_.resize(static_cast<size_t>(longest * model_.config().n_vocab));
-    for (int64_t s = 0; s < ids_.rows; ++s) SX_TRY(run_sequence(s, pages));
+    SequenceRunner runner(model_, ids_.cols + n_greedy, longest, SequenceRunner::Logits::kAll,
+                          pool_);
+    for (int64_t s = 0; s < ids_.rows; ++s) SX_TRY(run_sequence(s, runner));
     finish(report);
     SX_ASSIGN(const std::vector<std::string> left,
               compare_linears(dump_, model_, pool_, report.rows));
@@ -236,37 +232,25 @@ class DumpComparison {
     report.skipped.push_back(info.name + ": dynamic NTK, holds for one prefill");
   }
 
-  Mat<float> step(KvSequence& kv, std::span<const int32_t> ids, int64_t pos, Probe* probe) {
-    const auto n = static_cast<int64_t>(ids.size());
-    const Mat<float> logits(logits_.data(), n, model_.config().n_vocab);
-    const StepSeq seq{&kv, ids, pos, n};
-    model_.forward({&seq, 1}, *buffers_, logits, probe, pool_);
-    return logits;
-  }
-
-  Status run_sequence(int64_t s, KvPool& pages) {
-    KvSequence kv(pages);
-    const int64_t n_greedy = greedy_ ? greedy_->cols : 0;
-    if (!kv.reserve(ids_.cols + n_greedy))
-      return fail(Code::kInternal, "no pages for {} positions", ids_.cols + n_greedy);
-    int64_t pos = 0;
+  Status run_sequence(int64_t s, SequenceRunner& runner) {
     std::span<const float> last;
-    for (const int64_t n : steps_) {
-      probe_.row = s * ids_.cols + pos;
-      const Mat<float> logits = step(
-          kv, ids_.row(s).subspan(static_cast<size_t>(pos), static_cast<size_t>(n)), pos, &probe_);
+    SequenceHooks hooks;
+    hooks.probe = &probe_;
+    hooks.before = [&](int64_t begin, int64_t) { probe_.row = s * ids_.cols + begin; };
+    hooks.after = [&](int64_t, int64_t n, Mat<const float> logits) -> Status {
       for (TensorComparison& tensor : logit_tensors_)
         for (int64_t r = 0; r < n; ++r) tensor.add(probe_.row + r, logits.row(r));
       last = logits.row(n - 1);
-      pos += n;
-    }
-    if (greedy_) continue_greedily(s, kv, last);
+      return {};
+    };
+    SX_TRY(runner.run(ids_.row(s), steps_, hooks));
+    if (greedy_) continue_greedily(s, runner, last);
     return {};
   }
 
   // The recorded ids are fed, not ours, so that one difference stays one difference. Under dynamic
   // NTK every step is a whole prefill, as the dump was made.
-  void continue_greedily(int64_t s, KvSequence& kv, std::span<const float> last) {
+  void continue_greedily(int64_t s, SequenceRunner& runner, std::span<const float> last) {
     std::vector<int32_t> ids(ids_.row(s).begin(), ids_.row(s).end());
     for (int64_t g = 0; g < greedy_->cols; ++g) {
       const int32_t expected = greedy_->row(s)[static_cast<size_t>(g)];
@@ -274,9 +258,9 @@ class DumpComparison {
         if (n_wrong_++ == 0) first_wrong_ = {s, g};
       }
       ids.push_back(expected);
-      const size_t fed = dynamic_ ? 0 : ids.size() - 1;
-      const Mat<float> logits =
-          step(kv, std::span<const int32_t>(ids).subspan(fed), static_cast<int64_t>(fed), nullptr);
+      const auto n = static_cast<int64_t>(ids.size());
+      const int64_t fed = dynamic_ ? 0 : n - 1;
+      const Mat<const float> logits = runner.step(ids, fed, n - fed, n - fed, nullptr);
       last = logits.row(logits.rows - 1);
     }
   }
@@ -307,8 +291,6 @@ class DumpComparison {
   bool dynamic_ = false;
   LayerProbe probe_;
   std::vector<TensorComparison> logit_tensors_;
-  StepBuffersPtr buffers_;
-  std::vector<float> logits_;
   int64_t n_wrong_ = 0;
   std::vector<int64_t> first_wrong_;
 };

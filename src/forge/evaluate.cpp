@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/checked.h"
 #include "forge/arg_max.h"
-#include "model/first_bad_tap.h"
-#include "model/kv_cache.h"
+#include "forge/run_sequence.h"
 
 namespace sextant {
 namespace {
@@ -16,62 +14,21 @@ namespace {
 // prefill), memory does. Dynamic NTK, where they do depend, takes whole windows.
 constexpr int64_t kChunk = 128;
 
-// One model being fed: its cache, its buffers, logits of the current chunk.
-class Runner {
- public:
-  Runner(const Model& model, int64_t window, int64_t chunk, ThreadPool& pool)
-      : model_(model),
-        pool_(pool),
-        chunk_(chunk),
-        pages_(model.kv_layout(), ceil_div(window, model.kv_layout().page_tokens)),
-        kv_(pages_),
-        buffers_(model.make_buffers(chunk_, chunk_)),
-        logits_(static_cast<size_t>(chunk_ * model.config().n_vocab)) {}
+// The window again, for what makes its logits bad.
+Error explain_window(SequenceRunner& runner, std::span<const int32_t> window,
+                     std::span<const int64_t> steps, int64_t window_begin) {
+  const FirstBadTap bad = runner.first_bad(window, steps);
+  Error error;
+  error.code = Code::kModel;
+  error.text = fmt::format(
+      "logits are not finite in the window that begins at token {}; first bad tensor: {}",
+      window_begin, bad.found() ? bad.describe() : "none (not reproduced)");
+  if (bad.found()) error.where.tensor = bad.found()->module;
+  return error;
+}
 
-  Result<Mat<const float>> step(std::span<const int32_t> window, int64_t begin, int64_t n) {
-    if (begin == 0) kv_.truncate(0);
-    if (!kv_.reserve(begin + n)) return fail(Code::kInternal, "no pages for {} tokens", begin + n);
-    const Mat<float> logits(logits_.data(), n, model_.config().n_vocab);
-    const StepSeq seq{&kv_, window.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)),
-                      begin, n};
-    model_.forward({&seq, 1}, *buffers_, logits, nullptr, pool_);
-    return Mat<const float>(logits);
-  }
-
-  // The window again with a probe that finds the first tensor that is not finite.
-  Error explain(std::span<const int32_t> window, int64_t window_begin) {
-    FirstBadTap bad;
-    kv_.truncate(0);
-    const auto n = static_cast<int64_t>(window.size());
-    for (int64_t begin = 0; begin < n && !bad.found(); begin += chunk_) {
-      const int64_t rows = std::min(chunk_, n - begin);
-      if (!kv_.reserve(begin + rows)) break;
-      const StepSeq seq{&kv_, window.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
-                        begin, rows};
-      const Mat<float> logits(logits_.data(), rows, model_.config().n_vocab);
-      model_.forward({&seq, 1}, *buffers_, logits, &bad, pool_);
-    }
-    Error error;
-    error.code = Code::kModel;
-    error.text = fmt::format(
-        "logits are not finite in the window that begins at token {}; first bad tensor: {}",
-        window_begin, bad.found() ? bad.describe() : "none (not reproduced)");
-    if (bad.found()) error.where.tensor = bad.found()->module;
-    return error;
-  }
-
- private:
-  const Model& model_;
-  ThreadPool& pool_;
-  int64_t chunk_;
-  KvPool pages_;
-  KvSequence kv_;
-  StepBuffersPtr buffers_;
-  std::vector<float> logits_;
-};
-
-bool is_dynamic(const Model* model) {
-  return model != nullptr && model->config().rope.kind == RopeKind::kDynamic;
+bool takes_whole_windows(const Model* model) {
+  return model != nullptr && is_one_step(model->config());
 }
 
 double log_sum_exp(std::span<const float> x) {
@@ -119,11 +76,12 @@ class Evaluation {
       : ids_(ids),
         options_(options),
         pool_(pool),
-        chunk_(is_dynamic(&model) || is_dynamic(reference) ? options.window
-                                                           : std::min(options.window, kChunk)),
-        model_(model, options.window, chunk_, pool) {
+        chunk_(takes_whole_windows(&model) || takes_whole_windows(reference)
+                   ? options.window
+                   : std::min(options.window, kChunk)),
+        model_(model, options.window, chunk_, SequenceRunner::Logits::kAll, pool) {
     if (reference != nullptr) {
-      reference_.emplace(*reference, options.window, chunk_, pool);
+      reference_.emplace(*reference, options.window, chunk_, SequenceRunner::Logits::kAll, pool);
       result_.against.emplace();
     }
     result_.window = options.window;
@@ -146,28 +104,28 @@ class Evaluation {
  private:
   Status run_window(int64_t window_begin, int64_t n) {
     const auto window = ids_.subspan(static_cast<size_t>(window_begin), static_cast<size_t>(n));
+    const std::vector<int64_t> steps = even_steps(n, chunk_);
     double nll = 0;
     double nll_reference = 0;  // summed alike, so that a model against itself gives equal bits
-    for (int64_t begin = 0; begin < n; begin += chunk_) {
-      if (options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed))
-        return fail(Code::kCancelled, "interrupted");
-      const int64_t rows = std::min(chunk_, n - begin);
-      SX_ASSIGN(const Mat<const float> ours, model_.step(window, begin, rows));
+    SequenceHooks hooks;
+    hooks.cancel = options_.cancel;
+    hooks.after = [&](int64_t begin, int64_t rows, Mat<const float> ours) -> Status {
       Mat<const float> theirs;
-      if (reference_) {
-        SX_ASSIGN(theirs, reference_->step(window, begin, rows));
-      }
+      if (reference_) theirs = reference_->step(window, begin, rows, rows, nullptr);
       score(window, begin, ours, theirs);
       for (int64_t r = 0; r < static_cast<int64_t>(scores_.size()); ++r) {
         const RowScore& s = scores_[static_cast<size_t>(r)];
-        if (!std::isfinite(s.logprob)) return tl::unexpected(model_.explain(window, window_begin));
+        if (!std::isfinite(s.logprob))
+          return tl::unexpected(explain_window(model_, window, steps, window_begin));
         if (!std::isfinite(s.logprob_reference))
-          return tl::unexpected(reference_->explain(window, window_begin));
+          return tl::unexpected(explain_window(*reference_, window, steps, window_begin));
         nll -= s.logprob;
         nll_reference -= s.logprob_reference;
         add(s, window_begin + begin + r + 1);
       }
-    }
+      return {};
+    };
+    SX_TRY(model_.run(window, steps, hooks));
     result_.window_nll_sum.push_back(nll);
     if (result_.against) result_.against->nll += nll_reference;
     return {};
@@ -220,8 +178,8 @@ class Evaluation {
   const EvalOptions& options_;
   ThreadPool& pool_;
   int64_t chunk_;
-  Runner model_;
-  std::optional<Runner> reference_;
+  SequenceRunner model_;
+  std::optional<SequenceRunner> reference_;
   std::vector<RowScore> scores_;
   EvalResult result_;
 };
@@ -240,10 +198,7 @@ Result<EvalResult> evaluate(const Model& model, const Model* reference,
   if (ids.size() < 2)
     return fail(Code::kInput, "{} token{} to evaluate; expected at least 2", ids.size(),
                 ids.size() == 1 ? "" : "s");
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= n_vocab)
-      return fail(Code::kInput, "token {} of the ids is {}, but the model's go from 0 to {}", i,
-                  ids[i], n_vocab - 1);
+  SX_TRY(check_ids(model.config(), ids, "the ids"));
   if (reference != nullptr && reference->config().n_vocab != n_vocab)
     return fail(Code::kInput,
                 "the model has {} tokens and the one it is compared with {}; they must share a "

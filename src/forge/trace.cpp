@@ -5,7 +5,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "model/kv_cache.h"
+#include "forge/run_sequence.h"
 
 namespace sextant {
 namespace {
@@ -34,48 +34,32 @@ class TraceProbe : public Probe {
   DumpWriter* dump_;
 };
 
-Status check_ids(const ModelConfig& config, std::span<const int32_t> ids) {
+Status check_prompt(const ModelConfig& config, std::span<const int32_t> ids) {
   const auto n = static_cast<int64_t>(ids.size());
   if (n == 0) return fail(Code::kUsage, "the prompt is empty: expected at least one token");
   if (n > config.max_context)
     return fail_at({{}, {}, "prompt", {}}, Code::kInput,
                    "the maximum context length is {} tokens, the prompt has {}: shorten it",
                    config.max_context, n);
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= config.n_vocab)
-      return fail_at({{}, {}, "prompt", {}}, Code::kInput,
-                     "token {} of the prompt is {}, but the model's ids go from 0 to {}", i, ids[i],
-                     config.n_vocab - 1);
-  return {};
+  return check_ids(config, ids, "the prompt");
 }
 
 Status run_steps(const Model& model, std::span<const int32_t> ids, const TraceOptions& options,
                  TraceProbe& probe, ThreadPool& pool) {
   const auto n = static_cast<int64_t>(ids.size());
-  // The frequencies of dynamic NTK are those of the longest position of a call: one call.
-  const bool one_step = model.config().rope.kind == RopeKind::kDynamic;
-  const int64_t chunk = one_step ? n : std::min(n, options.chunk);
-  const bool all_logits = options.dump != nullptr;
-  const KvLayout layout = model.kv_layout();
-  KvPool pages(layout, ceil_div(n, layout.page_tokens));
-  KvSequence kv(pages);
-  if (!kv.reserve(n)) return fail(Code::kInternal, "no pages for {} positions", n);
-  const int64_t most_logits = all_logits ? chunk : 1;
-  const StepBuffersPtr buffers = model.make_buffers(chunk, most_logits);
-  std::vector<float> logits(static_cast<size_t>(most_logits * model.config().n_vocab));
-  for (int64_t begin = 0; begin < n; begin += chunk) {
-    if (options.cancel != nullptr && *options.cancel)
-      return fail(Code::kCancelled, "interrupted after {} of {} tokens", begin, n);
-    const int64_t rows = std::min(chunk, n - begin);
-    const int64_t n_logits = all_logits ? rows : begin + rows == n ? 1 : 0;
-    const StepSeq seq{&kv, ids.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
-                      begin, n_logits};
-    probe.begin_step(begin, rows);
-    model.forward({&seq, 1}, *buffers, Mat<float>(logits.data(), n_logits, model.config().n_vocab),
-                  &probe, pool);
+  const int64_t chunk = is_one_step(model.config()) ? n : std::min(n, options.chunk);
+  using Logits = SequenceRunner::Logits;
+  SequenceRunner runner(model, n, chunk, options.dump != nullptr ? Logits::kAll : Logits::kLast,
+                        pool);
+  SequenceHooks hooks;
+  hooks.probe = &probe;
+  hooks.cancel = options.cancel;
+  hooks.before = [&](int64_t begin, int64_t rows) { probe.begin_step(begin, rows); };
+  hooks.after = [&](int64_t begin, int64_t rows, Mat<const float>) -> Status {
     if (options.progress) options.progress(begin + rows, n);
-  }
-  return {};
+    return {};
+  };
+  return runner.run(ids, even_steps(n, chunk), hooks);
 }
 
 void explain(const Model& model, const Checkpoint& checkpoint, std::span<const int32_t> ids,
@@ -122,7 +106,7 @@ std::vector<TraceAlarm> alarms_of(std::span<const TracedTap> taps) {
 Result<TraceReport> trace(const Model& model, const Checkpoint& checkpoint,
                           std::span<const int32_t> ids, const TraceOptions& options,
                           ThreadPool& pool) {
-  SX_TRY(check_ids(model.config(), ids));
+  SX_TRY(check_prompt(model.config(), ids));
   TapTrace taps(checkpoint, model.config(), pool);
   TraceProbe probe(taps, options.dump);
   TraceReport report;

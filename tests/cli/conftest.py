@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("SEXTANT_BIN", ROOT / "build/test/sextant")).resolve()
 GOLDEN = pathlib.Path(os.environ.get("SEXTANT_GOLDEN", ROOT / "tests/golden")).resolve()
-COMMANDS = ["run", "quantize", "doctor", "inspect", "explain", "trace", "compare", "eval", "tokenize", "bench", "version", "help", "completion"]
+COMMANDS = ["run", "quantize", "doctor", "inspect", "explain", "trace", "compare", "calibrate", "eval", "tokenize", "bench", "version", "help", "completion"]
 
 
 def environment(**extra):

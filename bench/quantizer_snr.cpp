@@ -19,7 +19,7 @@ using namespace sextant;
 
 constexpr std::array<const char*, 5> kDistributions = {"gauss", "laplace", "t4", "outch", "swiglu"};
 constexpr std::array<double, 32> kLog2Ratios = {
-    12, 11, 10, 9,  8,  7,  6,  5,  4,  3,  2,   1.5, 1,   0.5, 0.1, 0,
+    12, 11, 10, 9,  8,   7,   6,   5,   4,   3,   2,   1.5, 1,   0.5, 0.1, 0,
     -1, -4, -7, -9, -10, -11, -12, -13, -14, -15, -16, -17, -18, -19, -20, -22};
 
 std::vector<float> read_floats(const std::string& path) {
@@ -68,8 +68,10 @@ int main(int argc, char** argv) {
   for (const char* name : kDistributions) {
     data.push_back(read_floats(std::string(argv[1]) + "/" + name + ".f32"));
     if (data.back().empty()) {
-      std::fprintf(stderr, "quantizer_snr: cannot read %s/%s.f32; make it with "
-                   "tools/golden/nvfp4_snr.py data\n", argv[1], name);
+      std::fprintf(stderr,
+                   "quantizer_snr: cannot read %s/%s.f32; make it with "
+                   "tools/golden/nvfp4_snr.py data\n",
+                   argv[1], name);
       return 3;
     }
     std::printf("%9s", name);

@@ -82,12 +82,12 @@ struct LinearRecord {
   int64_t block_k = 16;  // columns a scale covers: 16 kNvfp4, 32 kMxfp4, k kFp8Tensor, kFp8Channel
   std::vector<ScaleRange>
       ranges;  // at least one for kNvfp4 and kFp8Tensor, covering all rows in order
-  std::optional<float> input_scale;  // activation multiplier (NVFP4: amax/2688; FP8: amax/448);
-                                     // empty where there is none or it is unusable (a finding)
+  std::optional<float> input_scale;    // activation multiplier (NVFP4: amax/2688; FP8: amax/448);
+                                       // empty where there is none or it is unusable (a finding)
   std::optional<float> input_divisor;  // G of the same, as quantizers take it: what the file has
                                        // where it has a divisor, else f32(1 / input_scale)
-  TensorRef pre_quant_scale;         // AWQ: activations are multiplied by it before anything else
-  int64_t n_bytes = 0;               // of all its tensors, as the file has them
+  TensorRef pre_quant_scale;           // AWQ: activations are multiplied by it before anything else
+  int64_t n_bytes = 0;                 // of all its tensors, as the file has them
   std::string
       config_group;  // which rule of the quantization config named it, for reports; may be empty
 };

@@ -53,9 +53,8 @@ void print_report(const DumpReport& report, Output& out) {
     table.add({row.tensor, fmt::format("{:.3g}", row.max_abs_diff),
                row.min_cosine ? fmt::format("cosine {}", *row.min_cosine)
                               : fmt::format("{:.3g}", row.bound),
-               fmt::format("{:.8f}", row.cosine),
-               fmt::format("{:.6f}", row.rms_ratio), index_text(row.first_over),
-               row.ok ? "ok" : "OVER"});
+               fmt::format("{:.8f}", row.cosine), fmt::format("{:.6f}", row.rms_ratio),
+               index_text(row.first_over), row.ok ? "ok" : "OVER"});
     n_bad += row.ok ? 0 : 1;
   }
   out.write(table.text());

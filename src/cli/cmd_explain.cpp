@@ -2,8 +2,8 @@
 // document.
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <cstdlib>
+#include <filesystem>
 
 #include "cli/cmd_explain_model.h"
 #include "cli/commands.h"
@@ -77,10 +77,11 @@ Result<ExplainQuestion> read_question(const ExplainOptions& options) {
                      "expected a number for {0}, as {0}=0.00025141, found the name alone",
                      one_line(text));
     if (!value)
-      return fail_at(at_field(text), Code::kUsage,
-                     "expected NAME=NUMBER or a number, as input_scale=0.00025141, or a model, found "
-                     "\"{}\"",
-                     one_line(text));
+      return fail_at(
+          at_field(text), Code::kUsage,
+          "expected NAME=NUMBER or a number, as input_scale=0.00025141, or a model, found "
+          "\"{}\"",
+          one_line(text));
   } else {
     std::string name = text.substr(0, equals);
     if (const size_t dot = name.rfind('.'); dot != std::string::npos) {

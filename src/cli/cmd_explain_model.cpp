@@ -57,8 +57,8 @@ Json document_of(const ModelPlan& plan) {
   for (const PlannedLinear& linear : plan.linears) {
     const LinearRecord& record = *linear.bound.record;
     const InputQuantizer input = input_quantizer(linear.policy, record);
-    const bool fixed = input.quantizes() && input.scale == InputScale::kStatic &&
-                       input.form != InputForm::kInt8;
+    const bool fixed =
+        input.quantizes() && input.scale == InputScale::kStatic && input.form != InputForm::kInt8;
     linears.push_back({{"module", linear.bound.module},
                        {"scheme", scheme_name(record.scheme)},
                        {"rows", linear.bound.n},
@@ -97,8 +97,8 @@ void print_plan(const ModelPlan& plan, Output& out) {
     int64_t n = 0;
     int64_t bytes = 0;
   };
-  using Key = std::tuple<std::string, std::string, std::string, std::string, std::string,
-                         std::string>;
+  using Key =
+      std::tuple<std::string, std::string, std::string, std::string, std::string, std::string>;
   std::map<Key, Line> lines;
   std::vector<const Key*> order;
   int64_t bytes = 0;
@@ -123,12 +123,13 @@ void print_plan(const ModelPlan& plan, Output& out) {
   for (const Key* key : order) {
     const auto& [family, scheme, act, form, path, reason] = *key;
     const Line& line = lines.at(*key);
-    table.add({family, fmt::format("{}", line.n), scheme, act, form, format_bytes(static_cast<double>(line.bytes)), path,
-               reason});
+    table.add({family, fmt::format("{}", line.n), scheme, act, form,
+               format_bytes(static_cast<double>(line.bytes)), path, reason});
   }
   out.write(table.text());
   out.print("\nkernels {}; weights in memory {}; keys and values {} a token\n", plan.ops->name,
-            format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(plan.kv_bytes_per_token)));
+            format_bytes(static_cast<double>(bytes)),
+            format_bytes(static_cast<double>(plan.kv_bytes_per_token)));
   for (const std::string& spec : plan.unmatched) out.print("matches no linear: {}\n", spec);
 }
 

@@ -176,9 +176,7 @@ class LinearComparison {
 };
 
 // The module of "codes.MODULE" and the like.
-std::string_view module_of(std::string_view tensor) {
-  return tensor.substr(tensor.find('.') + 1);
-}
+std::string_view module_of(std::string_view tensor) { return tensor.substr(tensor.find('.') + 1); }
 
 }  // namespace
 

@@ -59,8 +59,7 @@ Result<std::vector<std::string>> Dump::model_policies() const {
     return std::vector<std::string>{"f32"};
   // FP8 linears of such a model take FP8; those without an input scale, and those that are not
   // quantized, float32 (P13 names them).
-  if (policy_ == "w4a4")
-    return std::vector<std::string>{"f32", "a8:fp8", "a4:static,quantizer=A"};
+  if (policy_ == "w4a4") return std::vector<std::string>{"f32", "a8:fp8", "a4:static,quantizer=A"};
   std::vector<std::string> specs;
   for (size_t begin = 0; begin < policy_.size();) {
     const size_t end = std::min(policy_.find(' ', begin), policy_.size());

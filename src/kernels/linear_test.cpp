@@ -146,7 +146,8 @@ TEST(Linear, AnyColumnCountWithoutBlocks) {
   }
 }
 
-// Inputs as quantizer A makes them, code times block scale, from values whose blocks differ in size.
+// Inputs as quantizer A makes them, code times block scale, from values whose blocks differ in
+// size.
 GapMat random_nvfp4_input(int64_t m, int64_t k, uint64_t seed) {
   GapMat x = random_mat(m, k, seed);
   for (int64_t i = 0; i < m; ++i)
@@ -158,8 +159,8 @@ GapMat random_nvfp4_input(int64_t m, int64_t k, uint64_t seed) {
   return x;
 }
 
-// peers.md 3c: with both sides NVFP4 a block's contribution is exact in float32 and blocks are added
-// in one order, so that every table gives the bits of ref.
+// peers.md 3c: with both sides NVFP4 a block's contribution is exact in float32 and blocks are
+// added in one order, so that every table gives the bits of ref.
 TEST(Linear, NVFP4_times_NVFP4_is_equal_bit_for_bit_in_every_table) {
   ThreadPool pool(2);
   const Ops& ref = *available_ops().back();

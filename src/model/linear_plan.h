@@ -24,8 +24,7 @@ struct PlannedLinear {
   int64_t weight_bytes = 0;  // in memory, but for padding
 };
 
-std::vector<PlannedLinear> plan_linears(std::span<const BoundLinear> linears,
-                                        const Policy& policy);
+std::vector<PlannedLinear> plan_linears(std::span<const BoundLinear> linears, const Policy& policy);
 
 // P13 policy-not-followed, one finding a rule and reason: linears that take their inputs in another
 // form than the last rule that matches them wants. A warning where the checkpoint lacks something,
@@ -46,9 +45,9 @@ struct ModelPlan {
   ModelConfig config;
   Policy policy;  // PlannedLinear::policy.rule points into it
   const Ops* ops = nullptr;
-  std::vector<PlannedLinear> linears;    // in the order of binding
-  std::vector<std::string> unmatched;    // specs of rules that match no linear
-  std::vector<Finding> findings;         // of binding, and P13
+  std::vector<PlannedLinear> linears;  // in the order of binding
+  std::vector<std::string> unmatched;  // specs of rules that match no linear
+  std::vector<Finding> findings;       // of binding, and P13
   int64_t kv_bytes_per_token = 0;
 };
 // Reads and packs nothing large. Errors as Model::load has them, but for what the plan itself

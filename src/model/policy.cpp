@@ -30,15 +30,15 @@ struct ActName {
   std::string_view name;
 };
 constexpr std::array<ActName, 10> kActs = {{{Act::kF32, "f32"},
-                                           {Act::kA16, "a16"},
-                                           {Act::kA8, "a8"},
-                                           {Act::kA8Fp8, "a8:fp8"},
-                                           {Act::kAuto, "auto"},
-                                           {Act::kA4Static, "a4:static"},
-                                           {Act::kA4Warmup, "a4:warmup"},
-                                           {Act::kA4Dynamic, "a4:dynamic"},
-                                           {Act::kA4Token, "a4:token"},
-                                           {Act::kA4One, "a4:one"}}};
+                                            {Act::kA16, "a16"},
+                                            {Act::kA8, "a8"},
+                                            {Act::kA8Fp8, "a8:fp8"},
+                                            {Act::kAuto, "auto"},
+                                            {Act::kA4Static, "a4:static"},
+                                            {Act::kA4Warmup, "a4:warmup"},
+                                            {Act::kA4Dynamic, "a4:dynamic"},
+                                            {Act::kA4Token, "a4:token"},
+                                            {Act::kA4One, "a4:one"}}};
 
 // "a4:static*1.5" is a4:static with a headroom.
 Status parse_headroom(std::string_view text, std::string_view spec, PolicyRule& rule) {
@@ -57,10 +57,11 @@ Status parse_act(std::string_view act, std::string_view spec, PolicyRule& rule) 
   const auto* const found = std::find_if(kActs.begin(), kActs.end(),
                                          [&](const ActName& known) { return known.name == name; });
   if (found == kActs.end())
-    return fail(Code::kUsage,
-                "policy {}: {} is no activation form; expected f32, a16, a8, a8:fp8, a4:static[*H], "
-                "a4:warmup, a4:dynamic, a4:token, a4:one or auto",
-                spec, act.empty() ? "nothing" : act);
+    return fail(
+        Code::kUsage,
+        "policy {}: {} is no activation form; expected f32, a16, a8, a8:fp8, a4:static[*H], "
+        "a4:warmup, a4:dynamic, a4:token, a4:one or auto",
+        spec, act.empty() ? "nothing" : act);
   rule.act = found->act;
   if (star == std::string_view::npos) return {};
   if (rule.act != Act::kA4Static)

@@ -81,7 +81,9 @@ TEST(Policy, every_form_of_activations) {
       {"f32", Act::kF32, &nvfp4, {}},
       {"a16", Act::kA16, &nvfp4, {}},
       {"a8", Act::kA8, &nvfp4, {InputForm::kInt8, InputScale::kStatic, true}},
-      {"a8:fp8", Act::kA8Fp8, &fp8,
+      {"a8:fp8",
+       Act::kA8Fp8,
+       &fp8,
        {InputForm::kFp8, InputScale::kStatic, true, Nvfp4Profile::kA, 1.0F, 0.5F}},
       {"a4:static", Act::kA4Static, &nvfp4, a4(InputScale::kStatic, 4.0F, 0.25F)},
       {"a4:static*8", Act::kA4Static, &nvfp4, a4(InputScale::kStatic, 0.5F, 2.0F)},
@@ -156,11 +158,31 @@ TEST(Policy, auto_takes_sound_input_scales_and_says_why) {
 }
 
 TEST(Policy, bad_specs_are_usage_errors) {
-  for (const char* spec :
-       {"", "f16", "a16,", "a16,weights=int8", "a16,weights", "=f32", "x=", "a16,quantizer=Z",
-        "f32,quantizer=A", "weights=bf16", "a16,f32", "a", "F32", "a4", "a4:", "a4:static*",
-        "a4:static*0", "a4:static*-2", "a4:static*nan", "a4:static*2x", "a4:one*2", "a8:int",
-        "a4:one,quantizer=D", "a4:one,quantizer=T", "a8,quantizer=A"}) {
+  for (const char* spec : {"",
+                           "f16",
+                           "a16,",
+                           "a16,weights=int8",
+                           "a16,weights",
+                           "=f32",
+                           "x=",
+                           "a16,quantizer=Z",
+                           "f32,quantizer=A",
+                           "weights=bf16",
+                           "a16,f32",
+                           "a",
+                           "F32",
+                           "a4",
+                           "a4:",
+                           "a4:static*",
+                           "a4:static*0",
+                           "a4:static*-2",
+                           "a4:static*nan",
+                           "a4:static*2x",
+                           "a4:one*2",
+                           "a8:int",
+                           "a4:one,quantizer=D",
+                           "a4:one,quantizer=T",
+                           "a8,quantizer=A"}) {
     const auto policy = parse({spec});
     ASSERT_FALSE(policy.has_value()) << spec;
     EXPECT_EQ(policy.error().code, Code::kUsage) << spec;

@@ -27,8 +27,7 @@ int64_t widest_input(const ModelConfig& c) {
   return std::max({c.d_model, c.n_heads * c.head_dim, widest_d_ff(c)});
 }
 
-int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows,
-                    bool quantizes_inputs) {
+int64_t arena_bytes(const ModelConfig& c, int64_t rows, int64_t logit_rows, bool quantizes_inputs) {
   const int64_t q = c.n_heads * c.head_dim;
   const int64_t kv = c.n_kv_heads * c.head_dim;
   int64_t total = kAlign;

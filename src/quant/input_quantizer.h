@@ -27,7 +27,7 @@ enum class InputScale : uint8_t { kStatic, kTensor, kToken };
 struct InputQuantizer {
   InputForm form = InputForm::kPlain;
   InputScale scale = InputScale::kStatic;
-  bool from_bf16 = false;  // x is rounded to BF16 first, as engines have it
+  bool from_bf16 = false;                   // x is rounded to BF16 first, as engines have it
   Nvfp4Profile profile = Nvfp4Profile::kA;  // kNvfp4; one that takes a divisor
   float divisor = 1.0F;                     // kNvfp4 with kStatic: G = 2688 / amax
   float multiplier = 1.0F;                  // kStatic: g, what results are multiplied with
@@ -36,9 +36,9 @@ struct InputQuantizer {
   bool quantizes() const { return form != InputForm::kPlain; }
 };
 
-// x [m, k] to out [m, k], which may be x, and row_multiplier [m]. Blocks run along k from the row's start; a last
-// one that is not full counts as if zeros followed. A row, or for kTensor a call, of zeros has
-// multiplier 1.
+// x [m, k] to out [m, k], which may be x, and row_multiplier [m]. Blocks run along k from the row's
+// start; a last one that is not full counts as if zeros followed. A row, or for kTensor a call, of
+// zeros has multiplier 1.
 void quantize_input(const InputQuantizer& quantizer, Mat<const float> x, Mat<float> out,
                     std::span<float> row_multiplier);
 

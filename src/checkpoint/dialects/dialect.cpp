@@ -221,7 +221,8 @@ void read_input_scale(const TensorRef& ref, bool is_divisor, DialectContext& con
   float divisor = 0;
   for (const float value : values) {
     // One activation tensor feeds all parts of a fused linear: the largest amax serves them all.
-    if (const float g = is_divisor ? 1.0F / value : value; is_sound_scale(value) && g > multiplier) {
+    if (const float g = is_divisor ? 1.0F / value : value;
+        is_sound_scale(value) && g > multiplier) {
       multiplier = g;
       divisor = is_divisor ? value : 1.0F / value;
     }

@@ -72,7 +72,9 @@ KvLayout LlamaModel::kv_layout() const {
 
 const Linear* LlamaModel::linear(std::string_view module) const {
   std::vector<const Linear*> all = {&head_};
-  const auto add_mlp = [&](const Mlp& mlp) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); };
+  const auto add_mlp = [&](const Mlp& mlp) {
+    all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down});
+  };
   for (const Layer& layer : layers_) {
     const Attention& a = layer.attention;
     all.insert(all.end(), {&a.q, &a.k, &a.v, &a.o});
@@ -89,8 +91,7 @@ const Linear* LlamaModel::linear(std::string_view module) const {
 }
 
 StepBuffersPtr LlamaModel::make_buffers(int64_t max_tokens, int64_t max_logit_rows) const {
-  return StepBuffersPtr(
-      new StepBuffers(config_, max_tokens, max_logit_rows, quantizes_inputs_));
+  return StepBuffersPtr(new StepBuffers(config_, max_tokens, max_logit_rows, quantizes_inputs_));
 }
 
 LlamaModel::LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig config, Policy policy,

@@ -8,6 +8,11 @@ namespace sextant {
 
 void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers; }
 
+Result<std::unique_ptr<const Stage>> Model::load_stage(int64_t, ThreadPool&) const {
+  return fail(Code::kUnsupported, "{} models run whole only, not a layer at a time",
+              config().architecture);
+}
+
 Result<std::vector<Finding>> check_parameters(const Checkpoint& checkpoint) {
   if (checkpoint.config() == nullptr) return fail(Code::kUnsupported, "there is no config.json");
   SX_ASSIGN(const ModelConfig config,
@@ -35,7 +40,8 @@ Result<std::shared_ptr<const Model>> Model::load(std::unique_ptr<Checkpoint> che
   if (options.max_context < 0 || options.max_context > config.max_context)
     return fail(Code::kUsage, "a context of {} tokens; config.json of this model allows 1 to {}",
                 options.max_context, config.max_context);
-  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops, pool);
+  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops,
+                          options.stages_on_demand, pool);
 }
 
 }  // namespace sextant

@@ -26,6 +26,8 @@ struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
   int64_t max_context = 0;            // 0: the config's
+  // Bind and check, pack nothing: load_stage() may be called, forward() may not.
+  bool stages_on_demand = false;
 };
 
 // Some consecutive tokens of one sequence in a step.
@@ -42,6 +44,20 @@ struct StepBuffersDeleter {
   void operator()(StepBuffers* buffers) const;
 };
 using StepBuffersPtr = std::unique_ptr<StepBuffers, StepBuffersDeleter>;
+
+// A part of the forward pass with the weights it needs, which go when it does: the embedding, a
+// layer, or the final norm with the head. Must not outlive its model.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual int64_t weight_bytes() const = 0;  // resident
+  // One step of a batch. hidden [rows of the step, d_model] is what the embedding writes, a layer
+  // changes and the head reads; logits are written by the head, as forward() does. buffers are of
+  // make_buffers(); kv needs the pages of this layer only (KvLayout::first_layer). probe may be
+  // null.
+  virtual void run(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> hidden,
+                   Mat<float> logits, Probe* probe, ThreadPool& pool) const = 0;
+};
 
 // What binding would refuse, a finding a name: nothing is packed, nothing large is read.
 // kUnsupported for an architecture that no family here knows, kInput for a config that says too
@@ -74,6 +90,12 @@ class Model {
   // null.
   virtual void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits,
                        Probe* probe, ThreadPool& pool) const = 0;
+
+  // The same in parts, for who wants no more of a model in memory than one of them: stage 0 embeds,
+  // stage i + 1 is layer i, the last is the head. Run one after the other on the same steps they
+  // are forward(), bit for bit. kUnsupported in a family that runs whole only.
+  int64_t n_stages() const { return config().n_layers + 2; }
+  virtual Result<std::unique_ptr<const Stage>> load_stage(int64_t stage, ThreadPool& pool) const;
 };
 
 }  // namespace sextant

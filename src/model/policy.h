@@ -30,6 +30,7 @@ struct PolicyRule {
 struct LinearPolicy {
   Act act = Act::kA16;
   Weights weights = Weights::kStored;
+  bool operator==(const LinearPolicy&) const = default;
 };
 
 struct Policy {

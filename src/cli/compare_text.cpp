@@ -10,6 +10,8 @@
 namespace sextant {
 namespace {
 
+constexpr int64_t kMoreShown = 7;  // divergences behind the first
+
 std::string cosine_text(double x) { return fmt::format("{:.6f}", x); }
 std::string ratio_text(double x) { return fmt::format("{:.4f}", x); }
 std::string error_text(double x) { return x == 0 ? "0" : fmt::format("{:.3g}", x); }
@@ -150,14 +152,17 @@ std::string compare_text(const CompareSubject& subject, const CompareReport& rep
   if (!report.first_difference) {
     out += "identical: every tap is equal, bit for bit\n";
   } else if (const Divergence* first = report.first_divergence()) {
-    const char* title = "first divergence: ";
+    int64_t n_more = 0;
     for (const StageReport& stage : report.stages) {
       if (!stage.divergence) continue;
       const Divergence& here = *stage.divergence;
+      if (&here != first && ++n_more > kMoreShown && !all_taps) continue;
       out += fmt::format("{}{}\n  because: {}\n",
-                         &here == first ? title : "and: ", divergence_text(here),
+                         &here == first ? "first divergence: " : "and: ", divergence_text(here),
                          one_line(here.cause.message));
     }
+    if (n_more > kMoreShown && !all_taps)
+      out += fmt::format("and {} more layers like these (-v)\n", n_more - kMoreShown);
   } else {
     out +=
         fmt::format("every tap is within what formats and policies explain\nfirst difference: {}\n",

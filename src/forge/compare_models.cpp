@@ -198,7 +198,7 @@ class ModelsComparison {
   void finish_stage(StageComparison& comparison, StageReport report) {
     report.same_experts = comparison.same_experts();
     report.taps = comparison.take();
-    judge_taps(a_, b_, report.taps);
+    judge_taps(a_, b_, report.same_experts.value_or(1), report.taps);
     for (const ComparedTap& tap : report.taps) {
       report_.is_bad = report_.is_bad || tap.difference.n_bad_a + tap.difference.n_bad_b > 0;
       if (!report_.first_difference && tap.difference.n_different > 0)

@@ -152,7 +152,7 @@ bool is_comparable(const Elements& a, const Elements& b) {
 // rms ratio of each row's dequantized values, B to A, and of all of them.
 struct RowRatios {
   std::vector<double> rows;
-  double all = 1;
+  DifferenceOfRows all;
 };
 RowRatios row_ratios(const LinearRow& a, const LinearRow& b, int64_t n_rows, ThreadPool& pool) {
   const int64_t k = b.record->k;
@@ -171,12 +171,10 @@ RowRatios row_ratios(const LinearRow& a, const LinearRow& b, int64_t n_rows, Thr
     release_pages(record->scales);
   }
   RowRatios out;
-  DifferenceOfRows all;
   for (const DifferenceOfRows& row : sums) {
-    all.add(row);
+    out.all.add(row);
     out.rows.push_back(row.rms_ratio());
   }
-  out.all = all.rms_ratio();
   return out;
 }
 
@@ -194,8 +192,14 @@ void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const Linea
   if (n_off == 0) {
     cause.kind = "weight";
     cause.tensors.push_back(record.weight.info->name);
-    cause.message = fmt::format("{} is {}, and its values differ by more than that explains",
-                                record.weight.info->name, kinds);
+    const double allowed = explained_by_formats(a.record->scheme, record.scheme);
+    const double error = ratios.all.relative_l2();
+    cause.message = fmt::format(
+        "{} is {}: its values are {} (relative L2 {:.3g})", record.weight.info->name, kinds,
+        error * error > allowed ? "further from A's than that explains"
+                                : "as close to A's as that explains, and the inputs of "
+                                  "this text make more of the error",
+        error);
     return;
   }
   const auto first = std::find_if(ratios.rows.begin(), ratios.rows.end(), is_off);
@@ -203,7 +207,7 @@ void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const Linea
   const bool is_global = n_off * 2 > n_rows && global.has_value();
   std::optional<float> g;
   if (global) g = global->range->g;
-  const double ratio = is_global ? ratios.all : *first;
+  const double ratio = is_global ? ratios.all.rms_ratio() : *first;
   cause.ratio = ratio_name(ratio, g);
   const std::string times = cause.ratio.empty() ? fmt::format("{:.4g}", ratio) : cause.ratio;
   if (is_global) {

@@ -17,8 +17,11 @@ constexpr double kRounding = 0x1p-16;  // (2^-8)^2: a BF16 rounding that went th
 constexpr double kFp8 = 0.003;
 constexpr double kNvfp4 = 0.0203;
 constexpr double kMxfp4 = 0.0412;
+constexpr double kSums = 1e-10;          // float32 sums of inputs that differ in their last bits
 constexpr double kScaleRounding = 1e-6;  // a multiplier against a divisor of the same scale
 constexpr double kCarry = 4;             // twice the error of what a tap was made from
+constexpr double kAttentionCarry = 16;   // four times: a softmax makes more of small errors
+constexpr double kOtherExpert = 4;       // an expert in another's place, a share of the choices
 constexpr double kRatio = 0.1;           // the rms ratio is within 1 +- this
 
 // What a tap is made from, in its layer. One that is not there (a norm of q that the model lacks)
@@ -65,15 +68,18 @@ double noise_of(Act act) {
 
 class StageJudge {
  public:
-  StageJudge(const ComparedModel& a, const ComparedModel& b, std::span<ComparedTap> taps)
-      : a_(a), b_(b), taps_(taps) {}
+  StageJudge(const ComparedModel& a, const ComparedModel& b, double same_experts,
+             std::span<ComparedTap> taps)
+      : a_(a), b_(b), other_experts_(1 - same_experts), taps_(taps) {}
 
   void judge(ComparedTap& tap) const {
     double carried = 0;
     for (const TapSources& at : kSources)
       if (at.tap == tap.name)
         for (const std::string_view source : at.sources) carried += error_of(source, tap);
-    double limit = kCarry * carried + own(tap, carried > 0);
+    double limit =
+        (tap.name == "attn_out" ? kAttentionCarry : kCarry) * carried + own(tap, carried > 0);
+    if (tap.name == "moe_out") limit += kOtherExpert * other_experts_;
     const double relative = tap.difference.relative_l2();
     tap.limit = std::sqrt(limit);
     const double ratio = tap.difference.rms_ratio();
@@ -108,14 +114,13 @@ class StageJudge {
       const LinearPolicy policy_b = policy_of(b_.model, tap);
       double own = of_linears(tap.module) + explained_by_policies(policy_a, policy_b);
       // Inputs that differ at all may be rounded, or quantized, the other way.
-      if (is_carried) own += noise_of(policy_a.act);
+      if (is_carried) own += kSums + noise_of(policy_a.act);
       return own;
     }
     const std::string norm = norm_of_tap(tap.name, tap.layer);
     const TensorRef norm_a = a_.checkpoint.tensor(norm);
     const TensorRef norm_b = b_.checkpoint.tensor(norm);
-    const bool is_other_type =
-        norm_a && norm_b && norm_a.info->dtype != norm_b.info->dtype && !norm.empty();
+    const bool is_other_type = norm_a && norm_b && norm_a.info->dtype != norm_b.info->dtype;
     const bool is_other_cache =
         tap.name == "attn_out" && a_.model.kv_layout().dtype != b_.model.kv_layout().dtype;
     return is_other_type || is_other_cache || is_carried ? kRounding : 0;
@@ -135,6 +140,7 @@ class StageJudge {
 
   const ComparedModel& a_;
   const ComparedModel& b_;
+  double other_experts_;
   std::span<ComparedTap> taps_;
 };
 
@@ -154,8 +160,9 @@ LinearPolicy policy_of(const Model& model, const ComparedTap& tap) {
                               : model.policy().for_module(tap.module);
 }
 
-void judge_taps(const ComparedModel& a, const ComparedModel& b, std::span<ComparedTap> taps) {
-  const StageJudge judge(a, b, taps);
+void judge_taps(const ComparedModel& a, const ComparedModel& b, double same_experts,
+                std::span<ComparedTap> taps) {
+  const StageJudge judge(a, b, same_experts, taps);
   for (ComparedTap& tap : taps) judge.judge(tap);
 }
 

@@ -21,8 +21,10 @@ struct ComparedModel {
   const Checkpoint& checkpoint;
 };
 
-// Fills limit and stands_out of the taps of one stage.
-void judge_taps(const ComparedModel& a, const ComparedModel& b, std::span<ComparedTap> taps);
+// Fills limit and stands_out of the taps of one stage; same_experts is that of StageComparison, 1
+// where there are none.
+void judge_taps(const ComparedModel& a, const ComparedModel& b, double same_experts,
+                std::span<ComparedTap> taps);
 
 // Squares of relative L2 that one linear's formats, or its policies, explain; 0 where both sides
 // have the same.

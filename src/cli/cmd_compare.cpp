@@ -1,6 +1,8 @@
-// `sextant compare MODEL --dump DIR`: the model against a forward pass of another framework, tensor
-// by tensor, within the dump's bounds (status 1 where one does not hold).
+// `sextant compare`: two models (compare_models_command.cpp), or with --dump DIR a model against a
+// forward pass of another framework, tensor by tensor, within the dump's bounds (status 1 where one
+// does not hold).
 #include "cli/commands.h"
+#include "cli/compare_report.h"
 #include "cli/load_model.h"
 #include "cli/model_path.h"
 #include "cli/table.h"
@@ -10,9 +12,9 @@ namespace sextant {
 namespace {
 
 struct CompareOptions {
-  std::string model;
   std::string dump;
   DumpOptions options;
+  CompareModelsCommand models;
 };
 
 std::string index_text(const std::vector<int64_t>& index) {
@@ -67,12 +69,20 @@ void print_report(const DumpReport& report, Output& out) {
 }
 
 Result<int> run_compare(Context& context, CompareOptions& options) {
-  if (options.dump.empty())
+  const DumpOptions& of_dump = options.options;
+  if (options.dump.empty()) {
+    if (of_dump.prefill_chunk > 0 || of_dump.decode_from >= 0 || of_dump.name != DumpOptions().name)
+      return fail_at(at_field("--dump"), Code::kUsage,
+                     "--dump-name, --prefill-chunk and --decode-from need --dump DIR");
+    return run_compare_models(context, options.models);
+  }
+  if (!options.models.b.empty())
     return fail_at(at_field("--dump"), Code::kUsage,
-                   "expected --dump DIR: this build compares a model with a dump");
+                   "expected one model with --dump DIR, found two: {} and {}", options.models.a,
+                   options.models.b);
   options.options.model.isa = context.common.isa;
   options.options.model.policies = context.common.policies;
-  SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
+  SX_ASSIGN(const std::filesystem::path path, find_model(options.models.a));
   SX_ASSIGN(std::vector<Allowance> allowed, parse_allowances(context.common.allow));
   for (Allowance& allowance : dump_allowances()) allowed.push_back(std::move(allowance));
   SX_ASSIGN(auto checkpoint, Checkpoint::open(path, {.limits = {}, .allow = std::move(allowed)}));
@@ -92,14 +102,20 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
 void add_compare(Program& program, Context& context) {
   auto options = std::make_shared<CompareOptions>();
   Command command = add_command(
-      program, context, "compare", "a model against the numbers of another framework",
-      "  sextant compare MODEL --dump MODEL                 the dump beside the model\n"
-      "  sextant compare MODEL --dump DIR --prefill-chunk 7\n"
-      "  sextant compare MODEL --dump DIR --decode-from 0   token by token\n\n"
-      "A dump is DIR/NAME.safetensors and DIR/NAME.json. Without --policy the dump's is used.\n"
-      "Status 1: a tensor is over its bound.");
-  command.option("MODEL", &options->model, "directory, snapshot, or name of a model",
+      program, context, "compare", "two models layer by layer, or a model against a dump",
+      "  sextant compare BF16 NVFP4 --text book.txt            a line a layer, KL at the end\n"
+      "  sextant compare BF16 NVFP4 --text book.txt -v         a line a tap\n"
+      "  sextant compare BF16 NVFP4 --ids ids.json --max-kl 0.2\n"
+      "  sextant compare MODEL --policy-a f32 --policy-b a16 --text book.txt\n"
+      "  sextant compare MODEL --dump DIR                      numbers of another framework\n"
+      "  sextant compare MODEL --dump DIR --decode-from 0      token by token\n\n"
+      "B's layer is given what A's is given, so that a layer's error is its own; beside that both\n"
+      "run on their own. A dump is DIR/NAME.safetensors and DIR/NAME.json; without --policy its\n"
+      "own is used. Status 1: a gate (--max-kl) or a bound of the dump does not hold; 2: a value\n"
+      "is not finite.");
+  command.option("MODEL", &options->models.a, "directory, snapshot, or name of a model",
                  {.required = true});
+  command.option("B", &options->models.b, "the other model (default: MODEL under --policy-b)");
   command.option("--dump", &options->dump, "directory of the dump", {.value = "DIR"});
   command.option("--dump-name", &options->options.name, "name of the dump (default: dump)",
                  {.value = "NAME"});
@@ -109,6 +125,27 @@ void add_compare(Program& program, Context& context) {
   command.option("--decode-from", &options->options.decode_from,
                  "from this position on one token a step",
                  {.value = "T", .range = IntRange{0, INT64_MAX}});
+  const auto of_models = [](const char* value) {
+    return OptionSpec{.value = value, .excludes = {"--dump"}};
+  };
+  CompareModelsCommand& models = options->models;
+  OptionSpec policies = of_models("SPEC");
+  policies.repeatable = true;
+  command.option("--policy-a", &models.policy_a, "policies of A, after those of --policy",
+                 policies);
+  command.option("--policy-b", &models.policy_b, "policies of B, after those of --policy",
+                 policies);
+  command.option("--text", &models.files.text_file, "the text (- for standard input)",
+                 of_models("FILE"));
+  command.option("--ids", &models.files.ids_file, "token ids in place of a text",
+                 of_models("FILE"));
+  OptionSpec count = of_models("N");
+  count.range = IntRange{2, INT64_MAX};
+  command.option("--window", &models.window, "tokens a window (default 512)", count);
+  count.range = IntRange{1, INT64_MAX};
+  command.option("--max-windows", &models.max_windows, "only the first so many (default 16)",
+                 count);
+  command.option("--max-kl", &models.max_kl, "gate: largest mean KL(A || B)", of_models("X"));
   add_allow_option(command, context.common);
   command.run([&context, options] { return run_compare(context, *options); });
 }

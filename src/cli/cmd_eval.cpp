@@ -1,8 +1,5 @@
 // `sextant eval`: perplexity on a text, and distance from another model on the same text; gates for
 // scripts (status 1).
-#include <cmath>
-#include <utility>
-
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/load_model.h"
@@ -16,8 +13,7 @@ namespace {
 
 struct EvalCommandOptions {
   std::string model;
-  std::string text_file;
-  std::string ids_file;
+  ScoredText files;
   std::string against;
   int64_t window = 1024;
   int64_t max_windows = 0;
@@ -88,30 +84,18 @@ void print_result(const EvalResult& result, const EvalCommandOptions& options, d
        static_cast<double>(result.n_tokens) / seconds);
 }
 
-Result<std::vector<int32_t>> ids_of(const EvalCommandOptions& options, const LoadedModel& loaded) {
-  if (!options.ids_file.empty()) return read_ids(options.ids_file);
-  SX_ASSIGN(const auto tokenizer, need_tokenizer(loaded));
-  SX_ASSIGN(const std::string text, read_text(options.text_file));
-  return tokenizer->encode(text);
-}
-
 Result<int> run_eval(Context& context, const EvalCommandOptions& options) {
-  if (options.text_file.empty() == options.ids_file.empty())
-    return fail(Code::kUsage, "expected one of --text FILE and --ids FILE, found {}",
-                options.text_file.empty() ? "neither" : "both");
+  SX_TRY(check_scored_text(options.files));
   if (options.max_kl && options.against.empty())
     return fail_at(at_field("--max-kl"), Code::kUsage, "--max-kl needs --against MODEL");
-  for (const auto& [name, gate] :
-       {std::pair("--max-kl", options.max_kl), {"--max-ppl", options.max_ppl}})
-    if (gate && !(std::isfinite(*gate) && *gate >= 0))
-      return fail_at(at_field(name), Code::kUsage, "{}: expected a number from 0 on, found {}",
-                     name, *gate);
+  SX_TRY(check_gate_option("--max-kl", options.max_kl));
+  SX_TRY(check_gate_option("--max-ppl", options.max_ppl));
   SX_ASSIGN(const LoadedModel loaded, load_model(context.common, options.model));
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
     SX_ASSIGN(reference, load_model(context.common, options.against));
   }
-  SX_ASSIGN(const std::vector<int32_t> ids, ids_of(options, loaded));
+  SX_ASSIGN(const std::vector<int32_t> ids, read_scored_text(options.files, loaded));
   EvalOptions eval;
   eval.window = options.window;
   eval.max_windows = options.max_windows;
@@ -151,9 +135,10 @@ void add_eval(Program& program, Context& context) {
       "Text is tokenized without BOS. Status 1: a gate (--max-kl, --max-ppl) does not hold.");
   command.option("MODEL", &options->model, "directory, snapshot, or name of a model",
                  {.required = true});
-  command.option("--text", &options->text_file, "the text (- for standard input)",
+  command.option("--text", &options->files.text_file, "the text (- for standard input)",
                  {.value = "FILE"});
-  command.option("--ids", &options->ids_file, "token ids in place of a text", {.value = "FILE"});
+  command.option("--ids", &options->files.ids_file, "token ids in place of a text",
+                 {.value = "FILE"});
   command.option("--window", &options->window, "tokens a window (default 1024)",
                  {.value = "N", .range = IntRange{2, INT64_MAX}});
   command.option("--max-windows", &options->max_windows, "only the first so many (default: all)",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 #include "base/cpu_info.h"
@@ -132,6 +133,13 @@ Status check_common_options(const CommonOptions& common) {
                    *common.profile);
   SX_TRY(select_ops(common.isa));
   SX_TRY(parse_policy(common.policies));
+  return {};
+}
+
+Status check_gate_option(const char* name, std::optional<double> gate) {
+  if (gate && !(std::isfinite(*gate) && *gate >= 0))
+    return fail_at(at_field(name), Code::kUsage, "{}: expected a number from 0 on, found {}", name,
+                   *gate);
   return {};
 }
 

@@ -49,6 +49,8 @@ void add_allow_option(Command command, CommonOptions& common);
 Status read_policy_files(CommonOptions& common);
 // What the options mean beyond their syntax: device and mapping that this build has not.
 Status check_common_options(const CommonOptions& common);
+// Of a gate's option: a number from 0 on.
+Status check_gate_option(const char* name, std::optional<double> gate);
 std::shared_ptr<ThreadPool> make_pool(const CommonOptions& common);
 
 // All of a file, or of standard input for "-"; bounded.

@@ -129,7 +129,8 @@ Status check_output_file(const std::string& page, const Checkpoint& checkpoint) 
   return {};
 }
 
-Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed) {
+Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed,
+                               bool stages_on_demand) {
   const int64_t start_us = now_us();
   LoadedModel loaded;
   SX_ASSIGN(const std::vector<Allowance> allowed, parse_allowances(common.allow));
@@ -142,6 +143,7 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   ModelOptions options;
   options.isa = common.isa;
   options.policies = common.policies;
+  options.stages_on_demand = stages_on_demand;
   // Before the load, which may refuse what these explain; the model's findings begin with them.
   const size_t n_shown = checkpoint->findings().size();
   const Diagnosis quick = diagnose(*checkpoint, {.quick = true, .progress = {}}, *loaded.pool);
@@ -171,6 +173,20 @@ Result<std::shared_ptr<const Tokenizer>> need_tokenizer(const LoadedModel& loade
                    "or give token ids with --ids FILE",
                    loaded.root.string());
   return loaded.tokenizer;
+}
+
+Status check_scored_text(const ScoredText& files) {
+  if (files.text_file.empty() == files.ids_file.empty())
+    return fail(Code::kUsage, "expected one of --text FILE and --ids FILE, found {}",
+                files.text_file.empty() ? "neither" : "both");
+  return {};
+}
+
+Result<std::vector<int32_t>> read_scored_text(const ScoredText& files, const LoadedModel& loaded) {
+  if (!files.ids_file.empty()) return read_ids(files.ids_file);
+  SX_ASSIGN(const auto tokenizer, need_tokenizer(loaded));
+  SX_ASSIGN(const std::string text, read_text(files.text_file));
+  return tokenizer->encode(text);
 }
 
 }  // namespace sextant

@@ -40,9 +40,19 @@ Result<std::unique_ptr<Checkpoint>> open_checkpoint(const std::string& typed,
 // A file to be written must not take the place of anything the model is read from, through links or
 // not (kUsage). "" is no file.
 Status check_output_file(const std::string& page, const Checkpoint& checkpoint);
-Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed);
+// stages_on_demand: bound and checked, but nothing packed (ModelOptions).
+Result<LoadedModel> load_model(const CommonOptions& common, const std::string& typed,
+                               bool stages_on_demand = false);
 // The tokenizer, or an error that says what is missing.
 Result<std::shared_ptr<const Tokenizer>> need_tokenizer(const LoadedModel& loaded);
+
+// What a model is scored on: a text, tokenized without BOS, or ids. One of both files (kUsage).
+struct ScoredText {
+  std::string text_file;
+  std::string ids_file;
+};
+Status check_scored_text(const ScoredText& files);
+Result<std::vector<int32_t>> read_scored_text(const ScoredText& files, const LoadedModel& loaded);
 
 // Warnings once, notes with --verbose.
 void show_findings(std::span<const Finding> findings);

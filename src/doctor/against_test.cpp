@@ -13,7 +13,6 @@
 
 #include "checkpoint/testing/fixture.h"
 #include "checkpoint/testing/opened.h"
-#include "doctor/weight_difference.h"
 #include "quant/e2m1.h"
 #include "quant/nvfp4.h"
 
@@ -468,20 +467,6 @@ TEST(Against, NumbersDoNotDependOnThreads) {
   EXPECT_EQ(of(one, kDown0).relative_l2, of(four, kDown0).relative_l2);
   EXPECT_EQ(of(one, kDown0).worst_row, of(four, kDown0).worst_row);
   expect_numbers(of(one, kDown0), here, source);
-}
-
-TEST(Against, RatiosAreNamedWithinTwoPercent) {
-  EXPECT_EQ(ratio_name(1.01, {}), "");
-  EXPECT_EQ(ratio_name(1.255, {}), "1.25");
-  EXPECT_EQ(ratio_name(0.8, {}), "1/1.25");
-  EXPECT_EQ(ratio_name(0.2503, {}), "1/4");
-  EXPECT_EQ(ratio_name(2.1, {}), "");
-  EXPECT_EQ(ratio_name(2688, {}), "2688");
-  EXPECT_EQ(ratio_name(0.25, 0.5F), "1/4");  // no multiplier is that large
-  EXPECT_EQ(ratio_name(1e-8, 1e-4F), "g^2");
-  EXPECT_EQ(ratio_name(1e8, 1e-4F), "1/g^2");
-  EXPECT_EQ(ratio_name(kInfinity, {}), "");
-  EXPECT_EQ(ratio_name(0, {}), "");
 }
 
 // A quantized file shares its norms and its config's name with its source, and is no copy of it.

@@ -36,9 +36,4 @@ struct RowSpan {
 WeightDifference weight_difference(const std::string& module, RowSpan here, RowSpan reference,
                                    int64_t n, ThreadPool& pool);
 
-// "1.25", "1/4", ... or "g^2", "1/g^2" for a ratio that is within 2 % of it; empty for any other,
-// and for 1.
-std::string ratio_name(double ratio, std::optional<float> g);
-
-
 }  // namespace sextant

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "forge/scores.h"
 #include "model/model.h"
 
 namespace sextant {
@@ -27,35 +28,9 @@ struct EvalOptions {
       progress;  // tokens; called by the caller's thread
 };
 
-// One scored position: the token at `position` of the ids, predicted from those before it.
-struct EvalPosition {
-  int64_t position = 0;
-  int32_t token = 0;
-  double kl = 0;
-  double logprob = 0;            // of the token, by the model
-  double logprob_reference = 0;  // by the reference
-};
-
-struct EvalAgainst {
-  double nll = 0;  // of the reference
-  double perplexity = 0;
-  double mean_kl = 0;               // KL(reference || model), mean over the scored positions
-  double mean_kl_reverse = 0;       // KL(model || reference)
-  double max_kl = 0;                // largest of the first kind
-  double top1_agreement = 0;        // share of positions with the same most likely token
-  std::vector<EvalPosition> worst;  // by kl, largest first
-};
-
-struct EvalResult {
-  int64_t n_tokens = 0;  // ids that were looked at
-  int64_t n_windows = 0;
-  int64_t n_scored = 0;
-  int64_t window = 0;
-  double nll = 0;
-  double perplexity = 0;
-  std::vector<double> window_nll_sum;
-  std::optional<EvalAgainst> against;
-};
+// kUsage for a window that is below 2 or longer than the model takes, kInput for ids out of range
+// or too few of them.
+Status check_eval_ids(const ModelConfig& config, std::span<const int32_t> ids, int64_t window);
 
 // reference may be null. kUsage for a window below 2, kInput for ids out of range, too few of them,
 // or two models whose vocabularies differ; kModel where logits stop being finite, naming the first

@@ -61,35 +61,6 @@ std::optional<BadTapCause> first_in(CauseKind kind, const TensorRef& tensor, int
 
 bool is_bad_value(float x) { return !std::isfinite(x); }
 
-// The tensor that holds the global scale of a record, and the place of a row's in it.
-struct GlobalScale {
-  TensorRef tensor;
-  int64_t element = 0;
-  const ScaleRange* range = nullptr;
-};
-std::optional<GlobalScale> global_scale_of(const Checkpoint& checkpoint, const LinearRecord& record,
-                                           int64_t row) {
-  GlobalScale out;
-  int64_t range_idx = 0;
-  for (const ScaleRange& range : record.ranges) {
-    if (row >= range.row_begin && row < range.row_end) {
-      out.range = &range;
-      break;
-    }
-    ++range_idx;
-  }
-  if (out.range == nullptr) return std::nullopt;
-  for (const std::string& name : checkpoint.tensors_of(record)) {
-    const bool is_other = name == record.weight.info->name || name.find("input_") != name.npos ||
-                          (record.scales && name == record.scales.info->name) ||
-                          (record.pre_quant_scale && name == record.pre_quant_scale.info->name);
-    if (!is_other) out.tensor = checkpoint.tensor(name);
-  }
-  if (!out.tensor) return std::nullopt;
-  out.element = out.tensor.info->n_elements() > range_idx ? range_idx : 0;
-  return out;
-}
-
 BadTapCause global_scale_cause(const GlobalScale& scale, std::string_view what) {
   std::vector<int64_t> index;
   if (scale.tensor.info->n_elements() > 1) index = {scale.element};
@@ -125,20 +96,9 @@ std::optional<BadTapCause> bad_in_row(const Checkpoint& checkpoint, const Linear
   return global_scale_cause(*global, ", and the weights it scales overflow float32");
 }
 
-// The norm whose output a tap is.
-std::string norm_name(const FirstBadTap::Found& found) {
-  if (found.name == "norm") return "model.norm.weight";
-  const std::string layer = fmt::format("model.layers.{}.", found.layer);
-  if (found.name == "attn_in") return layer + "input_layernorm.weight";
-  if (found.name == "mlp_in") return layer + "post_attention_layernorm.weight";
-  if (found.name == "q_norm" || found.name == "k_norm")
-    return layer + "self_attn." + found.name + ".weight";
-  return {};
-}
-
 std::optional<BadTapCause> norm_cause(const Checkpoint& checkpoint,
                                       const FirstBadTap::Found& found) {
-  const TensorRef weight = checkpoint.tensor(norm_name(found));
+  const TensorRef weight = checkpoint.tensor(norm_of_tap(found.name, found.layer));
   if (!weight || weight.info->n_elements() == 0) return std::nullopt;
   return first_in(CauseKind::kNorm, weight, found.col % weight.info->n_elements(), 1, 0, "",
                   is_bad_value);
@@ -164,6 +124,38 @@ BadTapCause range_cause(const FirstBadTap::Found& found) {
 }  // namespace
 
 std::string_view cause_name(CauseKind kind) { return kCauseNames[static_cast<size_t>(kind)]; }
+
+std::optional<GlobalScale> global_scale_of(const Checkpoint& checkpoint, const LinearRecord& record,
+                                           int64_t row) {
+  GlobalScale out;
+  int64_t range_idx = 0;
+  for (const ScaleRange& range : record.ranges) {
+    if (row >= range.row_begin && row < range.row_end) {
+      out.range = &range;
+      break;
+    }
+    ++range_idx;
+  }
+  if (out.range == nullptr) return std::nullopt;
+  for (const std::string& name : checkpoint.tensors_of(record)) {
+    const bool is_other = name == record.weight.info->name || name.find("input_") != name.npos ||
+                          (record.scales && name == record.scales.info->name) ||
+                          (record.pre_quant_scale && name == record.pre_quant_scale.info->name);
+    if (!is_other) out.tensor = checkpoint.tensor(name);
+  }
+  if (!out.tensor) return std::nullopt;
+  out.element = out.tensor.info->n_elements() > range_idx ? range_idx : 0;
+  return out;
+}
+
+std::string norm_of_tap(std::string_view tap, int64_t layer) {
+  if (tap == "norm") return "model.norm.weight";
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  if (tap == "attn_in") return prefix + "input_layernorm.weight";
+  if (tap == "mlp_in") return prefix + "post_attention_layernorm.weight";
+  if (tap == "q_norm" || tap == "k_norm") return fmt::format("{}self_attn.{}.weight", prefix, tap);
+  return {};
+}
 
 LinearRow find_linear_row(const Checkpoint& checkpoint, const ModelConfig& config,
                           std::string_view module, int64_t row) {

@@ -39,6 +39,18 @@ BadTapCause find_cause(const Checkpoint& checkpoint, const ModelConfig& config,
 BadTapCause find_dead_cause(const Checkpoint& checkpoint, const ModelConfig& config,
                             std::string_view module);
 
+// The norm whose output a tap is, by its checkpoint name; empty for other taps.
+std::string norm_of_tap(std::string_view tap, int64_t layer);
+
+// The tensor that holds the global scale of a record, and the place of a row's in it.
+struct GlobalScale {
+  TensorRef tensor;
+  int64_t element = 0;
+  const ScaleRange* range = nullptr;
+};
+std::optional<GlobalScale> global_scale_of(const Checkpoint& checkpoint, const LinearRecord& record,
+                                           int64_t row);
+
 // Where a row of a linear is stored: q/k/v and gate/up may be one tensor, a tied head is the
 // embedding. record is nullptr where the checkpoint has no such linear.
 struct LinearRow {

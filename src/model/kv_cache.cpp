@@ -81,12 +81,13 @@ int64_t KvSequence::capacity() const {
 }
 
 KvView KvSequence::view(int64_t layer) const {
-  const auto l = static_cast<size_t>(layer);
+  const auto l = static_cast<size_t>(layer - layout().first_layer);
   return {k_pages_[l].data(), v_pages_[l].data(), layout().dtype, layout().page_tokens};
 }
 
 void* KvSequence::k_at(int64_t layer, int64_t pos) {
   const KvLayout& at = layout();
+  layer -= at.first_layer;
   SX_CHECK(layer >= 0 && layer < at.n_layers && pos >= 0 && pos < capacity(),
            "KV position {} of layer {} with room for {}", pos, layer, capacity());
   std::byte* base = pool_->storage_.data() +

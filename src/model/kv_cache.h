@@ -20,6 +20,7 @@ struct KvLayout {
   int64_t head_dim = 0;
   DType dtype = DType::kBF16;
   int64_t page_tokens = 16;
+  int64_t first_layer = 0;  // layers [first_layer, first_layer + n_layers) have pages
 
   int64_t bytes_per_page() const;  // all layers, keys and values
 };

@@ -41,6 +41,7 @@ Result<std::unique_ptr<ModelPlan>> plan_model(const Checkpoint& checkpoint,
   SX_ASSIGN(plan->ops, select_ops(options.isa));
   SX_ASSIGN(plan->policy, parse_policy(options.policies));
   plan->policy.distrusted_inputs = options.distrusted_inputs;
+  plan->policy.warmup_scales = options.warmup_scales;
   SX_ASSIGN(BoundModel bound, bind_model(checkpoint));
   plan->config = std::move(bound.config);
   plan->findings = std::move(bound.problems);

@@ -9,6 +9,11 @@ namespace sextant {
 
 void StepBuffersDeleter::operator()(StepBuffers* buffers) const { delete buffers; }
 
+Result<std::unique_ptr<const Stage>> Model::load_stage(int64_t, ThreadPool&) const {
+  return fail(Code::kUnsupported, "{} models run whole only, not a layer at a time",
+              config().architecture);
+}
+
 Result<BoundModel> bind_model(const Checkpoint& checkpoint) {
   if (checkpoint.config() == nullptr) return fail(Code::kUnsupported, "there is no config.json");
   SX_ASSIGN(ModelConfig config,
@@ -32,6 +37,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::unique_ptr<Checkpoint> che
   SX_ASSIGN(const Ops* ops, select_ops(options.isa));
   SX_ASSIGN(Policy policy, parse_policy(options.policies));
   policy.distrusted_inputs = options.distrusted_inputs;
+  policy.warmup_scales = options.warmup_scales;
   if (checkpoint->config() == nullptr)
     return fail_at({checkpoint->root().string(), {}, {}, {}}, Code::kInput,
                    "{} was opened without config.json, which a model needs to run: give its "
@@ -42,7 +48,8 @@ Result<std::shared_ptr<const Model>> Model::load(std::unique_ptr<Checkpoint> che
   if (options.max_context < 0 || options.max_context > config.max_context)
     return fail(Code::kUsage, "a context of {} tokens; config.json of this model allows 1 to {}",
                 options.max_context, config.max_context);
-  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops, pool);
+  return LlamaModel::load(std::move(checkpoint), std::move(config), std::move(policy), *ops,
+                          options, pool);
 }
 
 }  // namespace sextant

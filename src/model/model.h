@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -23,12 +24,20 @@
 
 namespace sextant {
 
+class Model;
+
 struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
   int64_t max_context = 0;            // 0: the config's
   // Linears whose input scale has a finding against it, and which: policy auto takes a16 for them.
   std::map<std::string, std::string, std::less<>> distrusted_inputs;
+  // Multipliers of inputs by module, for policy a4:warmup; or who measures them, on the model as it
+  // runs without them (a16, or what rules before say), before anybody else has it.
+  std::map<std::string, float, std::less<>> warmup_scales;
+  std::function<Result<std::map<std::string, float, std::less<>>>(const Model&)> warm_up;
+  // Bind and check, pack nothing: load_stage() may be called, forward() may not.
+  bool stages_on_demand = false;
 };
 
 struct Linear;  // weights.h
@@ -47,6 +56,20 @@ struct StepBuffersDeleter {
   void operator()(StepBuffers* buffers) const;
 };
 using StepBuffersPtr = std::unique_ptr<StepBuffers, StepBuffersDeleter>;
+
+// A part of the forward pass with the weights it needs, which go when it does: the embedding, a
+// layer, or the final norm with the head. Must not outlive its model.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual int64_t weight_bytes() const = 0;  // resident
+  // One step of a batch. hidden [rows of the step, d_model] is what the embedding writes, a layer
+  // changes and the head reads; logits are written by the head, as forward() does. buffers are of
+  // make_buffers(); kv needs the pages of this layer only (KvLayout::first_layer). probe may be
+  // null.
+  virtual void run(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> hidden,
+                   Mat<float> logits, Probe* probe, ThreadPool& pool) const = 0;
+};
 
 // What binding would refuse, a finding a name: nothing is packed, nothing large is read.
 // kUnsupported for an architecture that no family here knows, kInput for a config that says too
@@ -76,12 +99,20 @@ class Model {
   // A linear by its module, as forward() runs it, for those who look at one alone; nullptr where
   // there is none of this name.
   virtual const Linear* linear(std::string_view module) const = 0;
+  // What is done with a linear, whether it is built or not; the default for a name that is unknown.
+  virtual LinearPolicy linear_policy(std::string_view module) const = 0;
 
   virtual StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const = 0;
   // One step of a batch. logits [sum of n_logits, n_vocab], rows in the order of seqs. probe may be
   // null.
   virtual void forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits,
                        Probe* probe, ThreadPool& pool) const = 0;
+
+  // The same in parts, for who wants no more of a model in memory than one of them: stage 0 embeds,
+  // stage i + 1 is layer i, the last is the head. Run one after the other on the same steps they
+  // are forward(), bit for bit. kUnsupported in a family that runs whole only.
+  int64_t n_stages() const { return config().n_layers + 2; }
+  virtual Result<std::unique_ptr<const Stage>> load_stage(int64_t stage, ThreadPool& pool) const;
 };
 
 }  // namespace sextant

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <tuple>
 
 #include "checkpoint/patterns.h"
 
@@ -151,6 +152,16 @@ std::string_view weights_name(Weights weights) {
     case Weights::kF32: return "f32";
   }
   return "";
+}
+
+bool is_same_arithmetic(const LinearPolicy& a, const LinearPolicy& b) {
+  const auto what = [](const LinearPolicy& p) {
+    const bool a4 = is_a4(p.act);
+    return std::tuple(p.act, p.weights, p.from_bf16, a4 ? p.quantizer : Nvfp4Profile::kA,
+                      p.act == Act::kA4Static ? p.headroom : 1.0F,
+                      p.act == Act::kA4Warmup ? p.warmup_scale : 1.0F);
+  };
+  return what(a) == what(b);
 }
 
 Unmet can_follow(Act act, const LinearRecord& record, bool warmed_up) {

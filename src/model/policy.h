@@ -67,6 +67,9 @@ struct LinearPolicy {
   std::string why;                   // of auto: what decided
 };
 
+// The same arithmetic, whatever rules led to it.
+bool is_same_arithmetic(const LinearPolicy& a, const LinearPolicy& b);
+
 struct Policy {
   std::vector<PolicyRule> rules;  // a later rule wins; at least one, matching everything
   // Linears, as the file names them, whose input scale has a finding against it, and which; read by

@@ -178,6 +178,11 @@ ActForm act_form(Act act) {
   return act == Act::kA16 ? ActForm::kBf16 : ActForm::kF32;
 }
 
+void take_inputs(Linear& linear, const LinearPolicy& policy, const LinearRecord& record) {
+  linear.input = input_quantizer(policy, record);
+  linear.act = act_form(policy.act);
+}
+
 LinearPolicy policy_for(const BoundLinear& bound, const Policy& policy) {
   return bound.is_router ? policy.for_router(bound.module, *bound.record)
                          : policy.for_linear(bound.module, *bound.record);
@@ -199,8 +204,7 @@ Result<Linear> make_linear(const BoundLinear& bound, const LinearPolicy& policy,
   const LinearRecord& record = *bound.record;
   Linear linear;
   linear.module = bound.module;
-  linear.input = input_quantizer(policy, record);
-  linear.act = act_form(policy.act);
+  take_inputs(linear, policy, record);
   const bool as_stored = policy.weights == Weights::kStored ||
                          (policy.weights == Weights::kBf16 && record.scheme == Scheme::kBf16) ||
                          (policy.weights == Weights::kF32 && record.scheme == Scheme::kF32);

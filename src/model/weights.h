@@ -46,6 +46,9 @@ bool takes_f32(const Linear& linear);
 // divisor.
 void dequantize_rows(const LinearRecord& record, int64_t row_begin, int64_t n_rows, float* out);
 
+// How a linear takes its inputs; whatever its weights are packed as.
+void take_inputs(Linear& linear, const LinearPolicy& policy, const LinearRecord& record);
+
 LinearPolicy policy_for(const BoundLinear& bound, const Policy& policy);
 
 // The form in which weights stay in memory, and in which the op takes what a policy makes of the

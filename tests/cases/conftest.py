@@ -17,6 +17,7 @@ BIN = pathlib.Path(os.environ.get("SEXTANT_BIN", ROOT / "build/test/sextant")).r
 
 def pytest_addoption(parser):
     parser.addoption("--plants", type=int, default=300, help="how many faults to plant (default 300)")
+    parser.addoption("--compare-plants", type=int, default=100, help="how many faults to plant for compare (default 100)")
     parser.addoption("--trace-plants", type=int, default=200, help="how many faults to plant for trace (default 200)")
 
 
@@ -63,7 +64,8 @@ def sextant(tmp_path_factory):
 
 def pytest_terminal_summary(terminalreporter):
     """What became of the planted faults, by kind, over all tests (and all processes that ran them)."""
-    for name, title in (("plants", "planted faults"), ("traced plants", "planted faults, traced")):
+    for name, title in (("plants", "planted faults"), ("traced plants", "planted faults, traced"),
+                        ("compared plants", "planted faults, compared with the original")):
         summarize_plants(terminalreporter, name, title)
 
 

@@ -42,17 +42,25 @@ def places(tensors):
 
 
 class Original:
-    def __init__(self, sextant, at, name):
+    def __init__(self, sextant, at, name, directory=None):
         self.sextant, self.at, self.name = sextant, at, name
-        self.directory, (self.file, *others) = GOLDEN / name, sorted((GOLDEN / name).glob("model*.safetensors"))
+        self.directory = directory or GOLDEN / name
+        self.file, *others = sorted(self.directory.glob("model*.safetensors"))
         assert not others, name
         self.tensors = fixture.read(self.file)
         self.kinds = {}
-        for kind, *place in places(self.tensors):
-            self.kinds.setdefault(kind, []).append(place)
+        for kind, tensor, size, values in places(self.tensors):
+            self.kinds.setdefault(kind, []).append((tensor, size, self.values_of(tensor, values)))
         self.ids = at / "ids.json"
         self.ids.write_text(json.dumps(PROMPT))
         self.logits = self.run(self.directory)[1]
+
+    def values_of(self, tensor, values):
+        return values
+
+    def change(self, tensor, element, size, value, values):
+        """(index of the first element that changes, the new bytes from there on)"""
+        return element, values[value]
 
     def run(self, model):
         """(document, bytes of the logits)"""
@@ -79,9 +87,10 @@ class Original:
         directory = self.at / "planted"
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("dump*"))
+        element, new = self.change(tensor, element, size, value, values)
         offset = fixture.data_offset(self.file, tensor) + element * size
         data = bytearray(self.file.read_bytes())
-        data[offset:offset + size] = values[value]
+        data[offset:offset + len(new)] = new
         (directory / self.file.name).write_bytes(bytes(data))
         return kind, tensor, offset, directory, f"{self.name}: {tensor} element {element} is {value}"
 

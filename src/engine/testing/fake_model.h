@@ -37,6 +37,7 @@ class FakeModel final : public Model {
   int64_t weight_bytes() const override { return 0; }
   int64_t bytes_per_token() const override { return 0; }
   const Linear* linear(std::string_view) const override { return nullptr; }
+  LinearPolicy linear_policy(std::string_view) const override { return {}; }
   KvLayout kv_layout() const override { return {1, 1, 1, DType::kF32, 4}; }
   StepBuffersPtr make_buffers(int64_t max_tokens, int64_t max_logit_rows) const override {
     max_tokens_ = max_tokens;

@@ -1,52 +1,21 @@
 // Llama (arXiv:2302.13971, 2407.21783) and what was made after it: a residual stream of d_model,
 // per layer attention and a gated MLP or experts, each on an RMS-normed copy (pre-norm), a final
-// norm and the head. forward() reads like that; binding and packing stand below it.
+// norm and the head. forward() reads like that, and its parts run alone as stages; binding stands
+// below, packing in llama_build.cpp.
 #include "model/families/llama.h"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "base/check.h"
 #include "checkpoint/scan.h"
 
 namespace sextant {
 
-void LlamaModel::forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits,
-                         Probe* probe, ThreadPool& pool) const {
-  const Ops& ops = *ops_;
-  const BlockContext context{ops, pool, Taps(probe), buffers, seqs};
-  buffers.begin(seqs, rope_, pool);
-  const Mat<float> h = buffers.hidden();
-  const Mat<float> x = buffers.normed();
-
-  ops.embed(embedding_, embedding_dtype_, config_.d_model, buffers.ids(), h);
-  context.tap("embed", -1, h);
-  for (int64_t i = 0; i < config_.n_layers; ++i) {
-    const Layer& layer = layers_[static_cast<size_t>(i)];
-    ops.rms_norm(h, layer.attention_norm, config_.rms_eps, x, pool);
-    context.tap("attn_in", i, x);
-    layer.attention.run(context, i);
-    ops.add(h, buffers.out(), pool);
-
-    ops.rms_norm(h, layer.mlp_norm, config_.rms_eps, x, pool);
-    context.tap("mlp_in", i, x);
-    std::visit([&](const auto& block) { block.run(context, i, x, buffers.out()); },
-               layer.feed_forward);
-    ops.add(h, buffers.out(), pool);
-    context.tap("hidden", i, h);
-  }
-
-  if (buffers.n_logit_rows() == 0) return;
-  gather_last(seqs, buffers);
-  const Mat<float> last = buffers.last();
-  ops.rms_norm(last, norm_, config_.rms_eps, last, pool);
-  context.tap("norm", -1, last);
-  const std::array<LinearCall, 1> head = {{{head_, logits, "logits"}}};
-  run_linears(context, -1, last, head);
-}
+namespace {
 
 // The rows whose logits are wanted, the last n of each sequence.
-void LlamaModel::gather_last(std::span<const StepSeq> seqs, StepBuffers& at) const {
+void gather_last(std::span<const StepSeq> seqs, StepBuffers& at) {
   int64_t out = 0;
   int64_t row_end = 0;
   for (const StepSeq& seq : seqs) {
@@ -58,36 +27,65 @@ void LlamaModel::gather_last(std::span<const StepSeq> seqs, StepBuffers& at) con
   }
 }
 
+}  // namespace
+
+void LlamaModel::forward(std::span<const StepSeq> seqs, StepBuffers& buffers, Mat<float> logits,
+                         Probe* probe, ThreadPool& pool) const {
+  SX_CHECK(!layers_.empty(), "the model was loaded to run stage by stage");
+  const BlockContext context{*ops_, pool, Taps(probe), buffers, seqs};
+  buffers.begin(seqs, rope_, pool);
+  run_embedding(context, embedding_);
+  for (int64_t i = 0; i < config_.n_layers; ++i)
+    run_layer(context, layers_[static_cast<size_t>(i)], i);
+  run_head(context, head_, logits);
+}
+
+void LlamaModel::run_embedding(const BlockContext& context, const Embedding& embedding) const {
+  const Mat<float> h = context.at.hidden();
+  context.ops.embed(embedding.table, embedding.dtype, config_.d_model, context.at.ids(), h);
+  context.tap("embed", -1, h);
+}
+
+void LlamaModel::run_layer(const BlockContext& context, const Layer& layer, int64_t i) const {
+  const Ops& ops = context.ops;
+  const Mat<float> h = context.at.hidden();
+  const Mat<float> x = context.at.normed();
+  const Mat<float> out = context.at.out();
+
+  ops.rms_norm(h, layer.attention_norm, config_.rms_eps, x, context.pool);
+  context.tap("attn_in", i, x);
+  layer.attention.run(context, i);
+  ops.add(h, out, context.pool);
+
+  ops.rms_norm(h, layer.mlp_norm, config_.rms_eps, x, context.pool);
+  context.tap("mlp_in", i, x);
+  std::visit([&](const auto& block) { block.run(context, i, x, out); }, layer.feed_forward);
+  ops.add(h, out, context.pool);
+  context.tap("hidden", i, h);
+}
+
+void LlamaModel::run_head(const BlockContext& context, const Head& head, Mat<float> logits) const {
+  if (context.at.n_logit_rows() == 0) return;
+  gather_last(context.seqs, context.at);
+  const Mat<float> last = context.at.last();
+  context.ops.rms_norm(last, head.norm, config_.rms_eps, last, context.pool);
+  context.tap("norm", -1, last);
+  const std::array<LinearCall, 1> call = {{{head.linear, logits, "logits"}}};
+  run_linears(context, -1, last, call);
+}
+
 KvLayout LlamaModel::kv_layout() const {
-  const bool f32 = std::all_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
-    return takes_f32(layer.attention.k) && takes_f32(layer.attention.v);
-  });
+  const bool f32 =
+      std::all_of(bound_.layers.begin(), bound_.layers.end(), [&](const BoundLayer& layer) {
+        return !policy_for(layer.qkv[1], policy_).from_bf16 &&  // keys and values
+               !policy_for(layer.qkv[2], policy_).from_bf16;
+      });
   KvLayout layout;
   layout.n_layers = config_.n_layers;
   layout.n_kv_heads = config_.n_kv_heads;
   layout.head_dim = config_.head_dim;
   layout.dtype = f32 ? DType::kF32 : DType::kBF16;
   return layout;
-}
-
-const Linear* LlamaModel::linear(std::string_view module) const {
-  std::vector<const Linear*> all = {&head_};
-  const auto add_mlp = [&](const Mlp& mlp) {
-    all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down});
-  };
-  for (const Layer& layer : layers_) {
-    const Attention& a = layer.attention;
-    all.insert(all.end(), {&a.q, &a.k, &a.v, &a.o});
-    if (const Moe* moe = std::get_if<Moe>(&layer.feed_forward)) {
-      all.push_back(&moe->router);
-      for (const Mlp& expert : moe->experts) add_mlp(expert);
-    } else {
-      add_mlp(std::get<Mlp>(layer.feed_forward));
-    }
-  }
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Linear* linear) { return linear->module == module; });
-  return found == all.end() ? nullptr : *found;
 }
 
 StepBuffersPtr LlamaModel::make_buffers(int64_t max_tokens, int64_t max_logit_rows) const {
@@ -104,12 +102,15 @@ LlamaModel::LlamaModel(std::unique_ptr<Checkpoint> checkpoint, ModelConfig confi
 
 Result<std::shared_ptr<const Model>> LlamaModel::load(std::unique_ptr<Checkpoint> checkpoint,
                                                       ModelConfig config, Policy policy,
-                                                      const Ops& ops, ThreadPool& pool) {
+                                                      const Ops& ops, const ModelOptions& options,
+                                                      ThreadPool& pool) {
   auto model = std::shared_ptr<LlamaModel>(
       new LlamaModel(std::move(checkpoint), std::move(config), std::move(policy), ops));
   SX_TRY(model->check_checkpoint(pool));
-  SX_ASSIGN(const Bound bound, model->bind());
-  SX_TRY(model->build(bound, pool));
+  SX_TRY(model->bind());
+  if (!options.stages_on_demand) SX_TRY(model->build_all(pool));
+  SX_TRY(model->warm_up(options));
+  add_unmet_policies(plan_linears(model->linears_, model->policy_), model->findings_);
   return model;
 }
 
@@ -132,13 +133,14 @@ BoundModel LlamaModel::bind_only(const Checkpoint& checkpoint, ModelConfig confi
   return {std::move(config), binder.linears(), binder.problems()};
 }
 
-Result<LlamaModel::Bound> LlamaModel::bind() {
+Status LlamaModel::bind() {
   Binder binder(*checkpoint_);
-  Bound bound = bind_all(config_, binder);
+  bound_ = bind_all(config_, binder);
   SX_TRY(binder.finish(findings_));
-  SX_TRY(check_patterns(policy_, binder.modules()));
-  add_unmet_policies(plan_linears(binder.linears(), policy_), findings_);
-  return bound;
+  linears_ = binder.linears();
+  for (const BoundLinear& linear : linears_) linear_of_.emplace(linear.module, &linear);
+  note_quantized_inputs();
+  return check_patterns(policy_, binder.modules());
 }
 
 LlamaModel::Bound LlamaModel::bind_all(const ModelConfig& c, Binder& binder) {
@@ -190,93 +192,6 @@ void LlamaModel::bind_experts(const ModelConfig& c, const std::string& mlp, Bind
                           binder.linear(expert + (short_names ? "w2" : "down_proj"), c.d_model,
                                         c.d_ff_expert, false)});
   }
-}
-
-Status LlamaModel::build(const Bound& bound, ThreadPool& pool) {
-  layers_.resize(bound.layers.size());
-  for (size_t i = 0; i < layers_.size(); ++i)
-    SX_TRY(build_layer(bound.layers[i], static_cast<int64_t>(i), pool));
-  norm_ = to_floats(bound.norm);
-  SX_ASSIGN(head_, packed(bound.head, pool));
-  take_embedding(*bound.embedding);
-  return {};
-}
-
-Status LlamaModel::build_layer(const BoundLayer& bound, int64_t i, ThreadPool& pool) {
-  Layer& layer = layers_[static_cast<size_t>(i)];
-  layer.attention_norm = to_floats(bound.attention_norm);
-  layer.mlp_norm = to_floats(bound.mlp_norm);
-
-  Attention& a = layer.attention;
-  SX_ASSIGN(a.q, packed(bound.qkv[0], pool));
-  SX_ASSIGN(a.k, packed(bound.qkv[1], pool));
-  SX_ASSIGN(a.v, packed(bound.qkv[2], pool));
-  SX_ASSIGN(a.o, packed(bound.o, pool));
-  if (config_.qk_norm) {
-    a.q_norm = to_floats(bound.q_norm);
-    a.k_norm = to_floats(bound.k_norm);
-    a.norm_eps = config_.rms_eps;
-  }
-  a.params.n_heads = config_.n_heads;
-  a.params.n_kv_heads = config_.n_kv_heads;
-  a.params.head_dim = config_.head_dim;
-  a.params.scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-  a.params.window = config_.window[static_cast<size_t>(i)];
-
-  if (config_.sparse[static_cast<size_t>(i)]) {
-    SX_ASSIGN(layer.feed_forward, build_moe(bound, pool));
-  } else {
-    SX_ASSIGN(layer.feed_forward, build_mlp(bound.mlps.front(), pool));
-  }
-  return {};
-}
-
-Result<Mlp> LlamaModel::build_mlp(const BoundMlp& bound, ThreadPool& pool) {
-  Mlp mlp;
-  SX_ASSIGN(mlp.gate, packed(bound.gate_up[0], pool));
-  SX_ASSIGN(mlp.up, packed(bound.gate_up[1], pool));
-  SX_ASSIGN(mlp.down, packed(bound.down, pool));
-  return mlp;
-}
-
-Result<Moe> LlamaModel::build_moe(const BoundLayer& bound, ThreadPool& pool) {
-  Moe moe;
-  moe.normalize = config_.norm_top_k;
-  SX_ASSIGN(moe.router, packed(bound.router, pool));
-  const int64_t without_experts = bytes_per_token_;
-  for (const BoundMlp& expert : bound.mlps) {
-    SX_ASSIGN(Mlp mlp, build_mlp(expert, pool));
-    moe.experts.push_back(std::move(mlp));
-  }
-  // A token reads top_k experts: so many of the mean size, where sizes differ.
-  const int64_t all_experts = bytes_per_token_ - without_experts;
-  bytes_per_token_ = without_experts + all_experts / config_.n_experts * config_.top_k;
-  return moe;
-}
-
-Result<Linear> LlamaModel::packed(const BoundLinear& bound, ThreadPool& pool) {
-  SX_ASSIGN(Linear linear, make_linear(bound, policy_for(bound, policy_), *ops_, pool));
-  quantizes_inputs_ = quantizes_inputs_ || linear.input.quantizes();
-  weight_bytes_ +=
-      linear.packed.data.size() + linear.packed.row_multiplier.size() + linear.packed.scales.size();
-  bytes_per_token_ += linear.packed.weight_bytes;
-  return linear;
-}
-
-// Rows are gathered from the mapped file, so that only those that occur are resident; a quantized
-// table has no rows to gather and is kept as float32.
-void LlamaModel::take_embedding(const LinearRecord& record) {
-  if (!is_quantized(record.scheme)) {
-    embedding_ = record.weight.bytes().data();
-    embedding_dtype_ = record.weight.info->dtype;
-    return;
-  }
-  embedding_values_ = AlignedBuffer(record.n * record.k * int64_t{sizeof(float)});
-  dequantize_rows(record, 0, record.n, embedding_values_.as<float>());
-  release_pages(record.weight);
-  embedding_ = embedding_values_.data();
-  embedding_dtype_ = DType::kF32;
-  weight_bytes_ += embedding_values_.size();
 }
 
 }  // namespace sextant

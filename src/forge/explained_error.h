@@ -1,0 +1,37 @@
+// What error at a tap the formats and policies of two models explain (docs/compare.md has the rule
+// with its numbers). A tap may have what its own linear, norm or table is allowed, and twice the
+// error that the taps it was made from have; where those are equal and its own formats and policies
+// are the same on both sides, it may have none, since the same arithmetic on the same numbers is
+// the same to the last bit. The rms ratio has bounds of its own: a cosine is blind to scale.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "checkpoint/directory.h"
+#include "forge/tap_difference.h"
+#include "model/model.h"
+
+namespace sextant {
+
+// A model, and the checkpoint it was loaded from.
+struct ComparedModel {
+  const Model& model;
+  const Checkpoint& checkpoint;
+};
+
+// Fills limit and stands_out of the taps of one stage; same_experts is that of StageComparison, 1
+// where there are none.
+void judge_taps(const ComparedModel& a, const ComparedModel& b, double same_experts,
+                std::span<ComparedTap> taps);
+
+// Squares of relative L2 that one linear's formats, or its policies, explain; 0 where both sides
+// have the same.
+double explained_by_formats(Scheme a, Scheme b);
+double explained_by_policies(const LinearPolicy& a, const LinearPolicy& b);
+
+// How a tap's linear takes its input in this model, router or not.
+LinearPolicy policy_of(const Model& model, const ComparedTap& tap);
+
+}  // namespace sextant

@@ -26,6 +26,7 @@ Json compared_tap_json(const ComparedTap& tap) {
                {"columns", tap.n_columns}};
   json.update(difference_json(tap.difference));
   json["limit"] = json_number(tap.limit);
+  json["weight_ratio"] = tap.weight_ratio ? json_number(*tap.weight_ratio) : Json(nullptr);
   json["beyond"] = tap.stands_out;
   return json;
 }
@@ -93,10 +94,9 @@ Json stage_json(const CompareReport& report, const StageReport& stage) {
 Json compare_json(const CompareSubject& subject, const CompareReport& report) {
   Json stages = Json::array();
   Json divergences = Json::array();
-  for (const StageReport& stage : report.stages) {
-    stages.push_back(stage_json(report, stage));
-    if (stage.divergence) divergences.push_back(divergence_json(*stage.divergence));
-  }
+  for (const StageReport& stage : report.stages) stages.push_back(stage_json(report, stage));
+  for (const Divergence* divergence : report.divergences())
+    divergences.push_back(divergence_json(*divergence));
   Json json = {
       {"version", SX_VERSION},
       {"a", {{"model", subject.a}, {"policy", subject.policy_a}}},

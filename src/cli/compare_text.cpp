@@ -10,7 +10,7 @@
 namespace sextant {
 namespace {
 
-constexpr int64_t kMoreShown = 7;  // divergences behind the first
+constexpr size_t kShown = 8;  // divergences
 
 std::string cosine_text(double x) { return fmt::format("{:.6f}", x); }
 std::string ratio_text(double x) { return fmt::format("{:.4f}", x); }
@@ -118,7 +118,7 @@ std::string end_text(const CompareReport& report, const CompareSubject& subject)
 std::string_view compare_verdict(const CompareReport& report) {
   if (report.is_bad) return "bad";
   if (!report.first_difference) return "identical";
-  return report.first_divergence() != nullptr ? "diverges" : "explained";
+  return report.divergences().empty() ? "explained" : "diverges";
 }
 
 std::string stage_label(const CompareReport& report, const StageReport& stage) {
@@ -151,18 +151,14 @@ std::string compare_text(const CompareSubject& subject, const CompareReport& rep
   out += "\n";
   if (!report.first_difference) {
     out += "identical: every tap is equal, bit for bit\n";
-  } else if (const Divergence* first = report.first_divergence()) {
-    int64_t n_more = 0;
-    for (const StageReport& stage : report.stages) {
-      if (!stage.divergence) continue;
-      const Divergence& here = *stage.divergence;
-      if (&here != first && ++n_more > kMoreShown && !all_taps) continue;
+  } else if (const auto divergences = report.divergences(); !divergences.empty()) {
+    const size_t n_shown = all_taps ? divergences.size() : std::min(divergences.size(), kShown);
+    for (size_t i = 0; i < n_shown; ++i)
       out += fmt::format("{}{}\n  because: {}\n",
-                         &here == first ? "first divergence: " : "and: ", divergence_text(here),
-                         one_line(here.cause.message));
-    }
-    if (n_more > kMoreShown && !all_taps)
-      out += fmt::format("and {} more layers like these (-v)\n", n_more - kMoreShown);
+                         i == 0 ? "first divergence: " : "and: ", divergence_text(*divergences[i]),
+                         one_line(divergences[i]->cause.message));
+    if (n_shown < divergences.size())
+      out += fmt::format("and {} more layers like these (-v)\n", divergences.size() - n_shown);
   } else {
     out +=
         fmt::format("every tap is within what formats and policies explain\nfirst difference: {}\n",

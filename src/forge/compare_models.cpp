@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "forge/evaluate.h"
+#include "model/first_bad_tap.h"
 #include "model/kv_cache.h"
 #include "model/step_buffers.h"
 #include "quant/ratio_name.h"
@@ -174,7 +175,8 @@ class ModelsComparison {
     const StepSeq of_b_free = seq(b.alone());
     a.stage().run({&of_a, 1}, *buffers_a_, stream_a, logits_a, &comparison.recorder(), pool_);
     b.stage().run({&of_b, 1}, *buffers_b_, given, logits_b, &comparison.comparer(), pool_);
-    b.stage().run({&of_b_free, 1}, *buffers_b_, stream_b, logits_b, nullptr, pool_);
+    b.stage().run({&of_b_free, 1}, *buffers_b_, stream_b, logits_b, &bad_in_b_, pool_);
+    note_bad_stream(first, rows);
     if (n_logits == 0) {
       report.drift.add(compare_rows(stream_a, stream_b, pool_));
       return;
@@ -190,6 +192,22 @@ class ModelsComparison {
     }
   }
 
+  // Only the first: behind it the stream is poisoned.
+  void note_bad_stream(int64_t first, int64_t rows) {
+    const auto& found = bad_in_b_.found();
+    if (!found || bad_stream_) return;
+    ComparedTap tap;
+    tap.name = found->name;
+    tap.layer = found->layer;
+    tap.module = found->module;
+    tap.expert = name_position(found->module).expert;
+    tap.n_rows = found->n_rows;
+    tap.stands_out = true;
+    tap.first_bad = TapElement{first + row_of_step(*found, rows).value_or(0), found->row,
+                               found->col, 0, found->value};
+    bad_stream_ = std::move(tap);
+  }
+
   Mat<float> stream(std::vector<float>& values, int64_t first, int64_t rows) const {
     const int64_t d_model = a_.model.config().d_model;
     return {values.data() + first * d_model, rows, d_model};
@@ -198,14 +216,19 @@ class ModelsComparison {
   void finish_stage(StageComparison& comparison, StageReport report) {
     report.same_experts = comparison.same_experts();
     report.taps = comparison.take();
-    judge_taps(a_, b_, report.same_experts.value_or(1), report.taps);
+    judge_taps(a_, b_, report.same_experts.value_or(1), report.taps, pool_);
+    const ComparedTap* worst = nullptr;  // the first, what is not finite before what is
     for (const ComparedTap& tap : report.taps) {
       report_.is_bad = report_.is_bad || tap.difference.n_bad_a + tap.difference.n_bad_b > 0;
       if (!report_.first_difference && tap.difference.n_different > 0)
         report_.first_difference = explain(tap);
-      if (!report.divergence && tap.stands_out) report.divergence = explain(tap);
+      const bool is_first = worst == nullptr || (tap.first_bad && !worst->first_bad);
+      if (tap.stands_out && is_first) worst = &tap;
     }
-    report_.is_bad = report_.is_bad || report.drift.n_bad_a + report.drift.n_bad_b > 0;
+    if (worst != nullptr) report.divergence = explain(*worst);
+    if (bad_stream_ && !report_.is_bad) report_.bad_stream = explain(*bad_stream_);
+    report_.is_bad =
+        report_.is_bad || bad_stream_ || report.drift.n_bad_a + report.drift.n_bad_b > 0;
     report_.stages.push_back(std::move(report));
   }
 
@@ -237,16 +260,23 @@ class ModelsComparison {
   std::vector<float> given_;                // a chunk of A's, for B's stage
   std::vector<float> logits_a_, logits_b_;
   StepBuffersPtr buffers_a_, buffers_b_;
+  FirstBadTap bad_in_b_;  // of its own stream
+  std::optional<ComparedTap> bad_stream_;
   ScoreSums sums_;
   CompareReport report_;
 };
 
 }  // namespace
 
-const Divergence* CompareReport::first_divergence() const {
+std::vector<const Divergence*> CompareReport::divergences() const {
+  std::vector<const Divergence*> out;
   for (const StageReport& stage : stages)
-    if (stage.divergence) return &*stage.divergence;
-  return nullptr;
+    if (stage.divergence) out.push_back(&*stage.divergence);
+  if (bad_stream) out.push_back(&*bad_stream);
+  std::stable_partition(out.begin(), out.end(), [](const Divergence* divergence) {
+    return divergence->tap.first_bad.has_value();
+  });
+  return out;
 }
 
 Result<CompareReport> compare_models(const ComparedModel& a, const ComparedModel& b,

@@ -40,7 +40,7 @@ struct Divergence {
 struct StageReport {
   int64_t stage = 0;
   std::vector<ComparedTap> taps;  // in execution order
-  // The first tap that stands out.
+  // The first tap that is not finite in one of the two, else the first that stands out.
   std::optional<Divergence> divergence;
   // How far the two streams are apart behind this stage; of the head, their logits.
   DifferenceOfRows drift;
@@ -53,9 +53,13 @@ struct CompareReport {
   std::vector<StageReport> stages;
   // The first tap where anything differs at all; none: the models are the same, bit for bit.
   std::optional<Divergence> first_difference;
+  // Where B's own stream stops being finite, if B's stages are finite on A's.
+  std::optional<Divergence> bad_stream;
   EvalResult scores;    // of B, against A
   bool is_bad = false;  // something is not finite
-  const Divergence* first_divergence() const;
+  // In execution order, but what is not finite before what is: of each stage the first tap that
+  // stands out, and bad_stream.
+  std::vector<const Divergence*> divergences() const;
 };
 
 // kUsage for a window below 2 or too long; kInput for ids out of range or too few, and for models

@@ -149,42 +149,16 @@ bool is_comparable(const Elements& a, const Elements& b) {
           last_part(a.tensor.info->name) == last_part(b.tensor.info->name));
 }
 
-// rms ratio of each row's dequantized values, B to A, and of all of them.
-struct RowRatios {
-  std::vector<double> rows;
-  DifferenceOfRows all;
-};
-RowRatios row_ratios(const LinearRow& a, const LinearRow& b, int64_t n_rows, ThreadPool& pool) {
-  const int64_t k = b.record->k;
-  std::vector<DifferenceOfRows> sums(static_cast<size_t>(n_rows));
-  pool.split(n_rows, 16, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> in_a(static_cast<size_t>(k));
-    std::vector<float> in_b(static_cast<size_t>(k));
-    for (int64_t r = begin; r < end; ++r) {
-      dequantize_rows(*a.record, a.row + r, 1, in_a.data());
-      dequantize_rows(*b.record, b.row + r, 1, in_b.data());
-      sums[static_cast<size_t>(r)] = compare_row(in_a, in_b).sums;
-    }
-  });
-  for (const LinearRecord* record : {a.record, b.record}) {
-    release_pages(record->weight);
-    release_pages(record->scales);
-  }
-  RowRatios out;
-  for (const DifferenceOfRows& row : sums) {
-    out.all.add(row);
-    out.rows.push_back(row.rms_ratio());
-  }
-  return out;
-}
-
 // Two forms of one weight: which scale is off by a factor, if any is.
 void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const LinearRow& b,
                  int64_t n_rows, ThreadPool& pool, DifferenceCause& cause) {
-  const RowRatios ratios = row_ratios(a, b, n_rows, pool);
-  const auto is_off = [](double ratio) { return !(ratio >= kLowRatio && ratio <= kHighRatio); };
-  const auto n_off =
-      static_cast<int64_t>(std::count_if(ratios.rows.begin(), ratios.rows.end(), is_off));
+  const std::vector<DifferenceOfRows> rows = compare_weights(a, b, n_rows, pool);
+  DifferenceOfRows all;
+  for (const DifferenceOfRows& row : rows) all.add(row);
+  const auto is_off = [](const DifferenceOfRows& row) {
+    return !(row.rms_ratio() >= kLowRatio && row.rms_ratio() <= kHighRatio);
+  };
+  const auto n_off = static_cast<int64_t>(std::count_if(rows.begin(), rows.end(), is_off));
   const LinearRecord& record = *b.record;
   const auto global = global_scale_of(checkpoint_b, record, b.row);
   const std::string kinds =
@@ -193,7 +167,7 @@ void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const Linea
     cause.kind = "weight";
     cause.tensors.push_back(record.weight.info->name);
     const double allowed = explained_by_formats(a.record->scheme, record.scheme);
-    const double error = ratios.all.relative_l2();
+    const double error = all.relative_l2();
     cause.message = fmt::format(
         "{} is {}: its values are {} (relative L2 {:.3g})", record.weight.info->name, kinds,
         error * error > allowed ? "further from A's than that explains"
@@ -202,12 +176,12 @@ void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const Linea
         error);
     return;
   }
-  const auto first = std::find_if(ratios.rows.begin(), ratios.rows.end(), is_off);
-  const int64_t row = b.row + (first - ratios.rows.begin());
+  const auto first = std::find_if(rows.begin(), rows.end(), is_off);
+  const int64_t row = b.row + (first - rows.begin());
   const bool is_global = n_off * 2 > n_rows && global.has_value();
   std::optional<float> g;
   if (global) g = global->range->g;
-  const double ratio = is_global ? ratios.all.rms_ratio() : *first;
+  const double ratio = is_global ? all.rms_ratio() : first->rms_ratio();
   cause.ratio = ratio_name(ratio, g);
   const std::string times = cause.ratio.empty() ? fmt::format("{:.4g}", ratio) : cause.ratio;
   if (is_global) {

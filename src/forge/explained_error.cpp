@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "model/bad_tap_cause.h"
+#include "model/weights.h"
 
 namespace sextant {
 namespace {
@@ -23,7 +23,8 @@ constexpr double kScaleRounding = 1e-6;  // a multiplier against a divisor of th
 constexpr double kCarry = 4;             // twice the error of what a tap was made from
 constexpr double kAttentionCarry = 16;   // four times: a softmax makes more of small errors
 constexpr double kOtherExpert = 4;       // an expert in another's place, a share of the choices
-constexpr double kRatio = 0.1;           // the rms ratio is within 1 +- this
+constexpr double kOneRow = 3;            // one row alone may have twice the error of many
+constexpr double kRatio = 0.1;           // the rms ratio is within 1 +- this, and what noise adds
 
 // What a tap is made from, in its layer. One that is not there (a norm of q that the model lacks)
 // stands for what it would be made from.
@@ -72,27 +73,41 @@ double noise_of(Act act) {
 class StageJudge {
  public:
   StageJudge(const ComparedModel& a, const ComparedModel& b, double same_experts,
-             std::span<ComparedTap> taps)
-      : a_(a), b_(b), other_experts_(1 - same_experts), taps_(taps) {}
+             std::span<ComparedTap> taps, ThreadPool& pool)
+      : a_(a), b_(b), other_experts_(1 - same_experts), taps_(taps), pool_(pool) {}
 
   void judge(ComparedTap& tap) const {
     double carried = 0;
     for (const TapSources& at : kSources)
       if (at.tap == tap.name)
         for (const std::string_view source : at.sources) carried += error_of(source, tap);
-    double limit =
-        (tap.name == "attn_out" ? kAttentionCarry : kCarry) * carried + own(tap, carried > 0);
+    // Of few rows (an expert's) the error is what theirs happens to be.
+    const double few_rows = 1 + kOneRow / static_cast<double>(std::max<int64_t>(tap.n_rows, 1));
+    double limit = (tap.name == "attn_out" ? kAttentionCarry : kCarry) * few_rows * carried +
+                   own(tap, carried > 0);
     if (tap.name == "moe_out") limit += kOtherExpert * other_experts_;
     const double relative = tap.difference.relative_l2();
     tap.limit = std::sqrt(limit);
     const double ratio = tap.difference.rms_ratio();
-    const bool is_within = relative <= tap.limit && std::abs(ratio - 1) <= kRatio + limit &&
+    const bool is_within = relative <= tap.limit && std::abs(ratio - 1) <= kRatio + limit / 2 &&
                            tap.difference.n_bad_a == tap.difference.n_bad_b;
     // The sums of a tap without a limit may be equal where one element is not.
     tap.stands_out = !is_within || (limit == 0 && tap.difference.n_different > 0);
+    measure_weights(tap);
+    if (tap.weight_ratio && !(std::abs(*tap.weight_ratio - 1) <= kRatio)) tap.stands_out = true;
   }
 
  private:
+  void measure_weights(ComparedTap& tap) const {
+    if (tap.module.empty()) return;
+    const LinearRow a = find_linear_row(a_.checkpoint, a_.model.config(), tap.module, 0);
+    const LinearRow b = find_linear_row(b_.checkpoint, b_.model.config(), tap.module, 0);
+    if (a.record == nullptr || b.record == nullptr || a.record->scheme == b.record->scheme) return;
+    DifferenceOfRows all;
+    for (const DifferenceOfRows& row : compare_weights(a, b, tap.n_columns, pool_)) all.add(row);
+    tap.weight_ratio = all.rms_ratio();
+  }
+
   // The square of the error at a source: the largest of all its experts where the tap has none.
   double error_of(std::string_view source, const ComparedTap& of) const {
     if (source.empty()) return 0;
@@ -145,6 +160,7 @@ class StageJudge {
   const ComparedModel& b_;
   double other_experts_;
   std::span<ComparedTap> taps_;
+  ThreadPool& pool_;
 };
 
 }  // namespace
@@ -162,9 +178,28 @@ LinearPolicy policy_of(const Model& model, const ComparedTap& tap) {
   return model.linear_policy(tap.module);
 }
 
+std::vector<DifferenceOfRows> compare_weights(const LinearRow& a, const LinearRow& b,
+                                              int64_t n_rows, ThreadPool& pool) {
+  std::vector<DifferenceOfRows> rows(static_cast<size_t>(n_rows));
+  pool.split(n_rows, 16, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> of_a(static_cast<size_t>(a.record->k));
+    std::vector<float> of_b(static_cast<size_t>(b.record->k));
+    for (int64_t r = begin; r < end; ++r) {
+      dequantize_rows(*a.record, a.row + r, 1, of_a.data());
+      dequantize_rows(*b.record, b.row + r, 1, of_b.data());
+      rows[static_cast<size_t>(r)] = compare_row(of_a, of_b).sums;
+    }
+  });
+  for (const LinearRecord* record : {a.record, b.record}) {
+    release_pages(record->weight);
+    release_pages(record->scales);
+  }
+  return rows;
+}
+
 void judge_taps(const ComparedModel& a, const ComparedModel& b, double same_experts,
-                std::span<ComparedTap> taps) {
-  const StageJudge judge(a, b, same_experts, taps);
+                std::span<ComparedTap> taps, ThreadPool& pool) {
+  const StageJudge judge(a, b, same_experts, taps, pool);
   for (ComparedTap& tap : taps) judge.judge(tap);
 }
 

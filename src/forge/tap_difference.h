@@ -58,6 +58,8 @@ struct ComparedTap {
   std::optional<TapElement> first_different;
   std::optional<TapElement> first_bad;  // of either
   double limit = 0;                     // of relative_l2 (explained_error.h)
+  // rms of B's weights to A's, of a linear whose formats differ.
+  std::optional<double> weight_ratio;
   bool stands_out = false;
 };
 

@@ -52,6 +52,8 @@ def times(raw, dtype, factor=1.25):
 
 
 class Compared(Original):
+    prompt = [int(i) for i in np.random.default_rng(7).integers(1, 250, 48)]  # long enough for every expert to have rows
+
     def __init__(self, sextant, at, base):
         if base in ("moe", "moe-nvfp4", "across"):
             healthy = four_layers_with_experts(at / "moe")

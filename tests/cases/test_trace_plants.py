@@ -42,6 +42,8 @@ def places(tensors):
 
 
 class Original:
+    prompt = PROMPT
+
     def __init__(self, sextant, at, name, directory=None):
         self.sextant, self.at, self.name = sextant, at, name
         self.directory = directory or GOLDEN / name
@@ -52,7 +54,7 @@ class Original:
         for kind, tensor, size, values in places(self.tensors):
             self.kinds.setdefault(kind, []).append((tensor, size, self.values_of(tensor, values)))
         self.ids = at / "ids.json"
-        self.ids.write_text(json.dumps(PROMPT))
+        self.ids.write_text(json.dumps(self.prompt))
         self.logits = self.run(self.directory)[1]
 
     def values_of(self, tensor, values):
@@ -83,7 +85,7 @@ class Original:
         element = int(rng.integers(len(raw) // size))
         if kind == "embedding" and rng.random() < 0.7:  # a token of the prompt
             width = self.tensors[tensor][1][1]
-            element = int(rng.choice(PROMPT)) * width + int(rng.integers(width))
+            element = int(rng.choice(self.prompt)) * width + int(rng.integers(width))
         directory = self.at / "planted"
         shutil.rmtree(directory, ignore_errors=True)
         shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("dump*"))

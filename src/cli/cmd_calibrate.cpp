@@ -10,6 +10,7 @@
 #include "cli/prompt.h"
 #include "cli/signals.h"
 #include "cli/version.h"
+#include "cli/warm_up.h"
 #include "forge/calibrate.h"
 #include "io/sha256.h"
 
@@ -27,32 +28,6 @@ struct CalibrateCommandOptions {
   int64_t max_windows = 0;
   std::optional<double> headroom;
 };
-
-// What is fed, and where it is from.
-struct CalibrationInput {
-  std::vector<std::vector<int32_t>> sequences;
-  CalibrationText text;
-};
-
-std::string text_sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
-
-// Each prompt as `run` would give it to the model, cut at the window.
-Result<CalibrationInput> builtin_input(const LoadedModel& loaded, int64_t window, int64_t most) {
-  SX_ASSIGN(const auto tokenizer, need_tokenizer(loaded));
-  SX_ASSIGN(const std::optional<ChatPrompt> chat, ChatPrompt::of_model(loaded.root));
-  CalibrationInput input;
-  std::string all;
-  for (const std::string_view prompt : builtin_prompts()) {
-    if (most > 0 && static_cast<int64_t>(input.sequences.size()) == most) break;
-    SX_ASSIGN(std::vector<int32_t> ids, encode_message(*tokenizer, chat, std::string(prompt), {}));
-    ids.resize(std::min(ids.size(), static_cast<size_t>(window)));
-    input.sequences.push_back(std::move(ids));
-    all += fmt::format("{}\n", prompt);
-  }
-  input.text.source = "builtin";
-  input.text.sha256 = text_sha256(all);
-  return input;
-}
 
 Result<CalibrationInput> file_input(const CalibrateCommandOptions& options,
                                     const LoadedModel& loaded, int64_t window) {

@@ -6,6 +6,7 @@
 #include "cli/load_model.h"
 #include "cli/model_path.h"
 #include "cli/table.h"
+#include "cli/warm_up.h"
 #include "forge/compare.h"
 
 namespace sextant {
@@ -147,6 +148,7 @@ void add_compare(Program& program, Context& context) {
                  count);
   command.option("--max-kl", &models.max_kl, "gate: largest mean KL(A || B)", of_models("X"));
   add_allow_option(command, context.common);
+  add_warmup_options(command, context.common, false);
   command.run([&context, options] { return run_compare(context, *options); });
 }
 

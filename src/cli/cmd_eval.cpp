@@ -6,6 +6,7 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/table.h"
+#include "cli/warm_up.h"
 #include "forge/evaluate.h"
 
 namespace sextant {
@@ -84,6 +85,16 @@ void print_result(const EvalResult& result, const EvalCommandOptions& options, d
        static_cast<double>(result.n_tokens) / seconds);
 }
 
+// The policies of the model are the reference's too, but for scales that were measured on it.
+CommonOptions of_reference(const CommonOptions& common) {
+  CommonOptions reference = common;
+  if (!common.warmup && common.input_scales.empty()) return reference;
+  reference.warmup = false;
+  reference.input_scales.clear();
+  reference.policies.clear();
+  return reference;
+}
+
 Result<int> run_eval(Context& context, const EvalCommandOptions& options) {
   SX_TRY(check_scored_text(options.files));
   if (options.max_kl && options.against.empty())
@@ -93,7 +104,7 @@ Result<int> run_eval(Context& context, const EvalCommandOptions& options) {
   SX_ASSIGN(const LoadedModel loaded, load_model(context.common, options.model));
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
-    SX_ASSIGN(reference, load_model(context.common, options.against));
+    SX_ASSIGN(reference, load_model(of_reference(context.common), options.against));
   }
   SX_ASSIGN(const std::vector<int32_t> ids, read_scored_text(options.files, loaded));
   EvalOptions eval;
@@ -148,6 +159,7 @@ void add_eval(Program& program, Context& context) {
   command.option("--max-kl", &options->max_kl, "gate: largest mean KL", {.value = "X"});
   command.option("--max-ppl", &options->max_ppl, "gate: largest perplexity", {.value = "X"});
   add_allow_option(command, context.common);
+  add_warmup_options(command, context.common, true);
   command.run([&context, options] { return run_eval(context, *options); });
 }
 

@@ -8,6 +8,7 @@
 #include "cli/cmd_explain_model.h"
 #include "cli/commands.h"
 #include "cli/table.h"
+#include "cli/warm_up.h"
 #include "doctor/explain.h"
 
 namespace sextant {
@@ -346,6 +347,7 @@ void add_explain(Program& program, Context& context) {
   command.option("--norm-max", &options->norm_max, "largest |w| of that norm, as applied",
                  {.value = "W"});
   add_allow_option(command, context.common);
+  add_warmup_options(command, context.common, false);
   command.run([&context, options] { return run_explain(context, *options); });
 }
 

@@ -8,6 +8,7 @@
 #include "cli/format.h"
 #include "cli/load_model.h"
 #include "cli/table.h"
+#include "cli/warm_up.h"
 #include "doctor/diagnosis.h"
 #include "model/linear_plan.h"
 
@@ -144,6 +145,10 @@ Result<int> explain_model(Context& context, const std::string& typed) {
   options.policies = context.common.policies;
   options.distrusted_inputs =
       diagnose(*checkpoint, {.quick = true, .progress = {}}, *pool).distrusted_inputs;
+  LoadedModel loaded;
+  loaded.root = checkpoint->root();
+  loaded.pool = pool;
+  SX_TRY(prepare_warm_up(context.common, *checkpoint, loaded, options));
   SX_ASSIGN(const std::unique_ptr<ModelPlan> plan, plan_model(*checkpoint, options));
   show_findings(plan->findings);
   if (context.common.json)

@@ -8,6 +8,7 @@
 #include "cli/chat.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
+#include "cli/warm_up.h"
 #include "kernels/measure.h"
 
 namespace sextant {
@@ -23,7 +24,6 @@ struct RunOptions {
   std::string ids_file;
   std::string system;
   bool raw = false;
-  bool warmup = false;
   bool ignore_eos = false;
   int64_t max_tokens = -1;
   int64_t context = 0;
@@ -111,17 +111,6 @@ class RunCommand {
     return encode_prompt(loaded_, text, options_.system, options_.raw);
   }
 
-  Status warm_up(Generator& generator) {
-    if (!options_.warmup) return {};
-    Request request;
-    request.max_tokens = 2;
-    request.ignore_eos = true;
-    SX_TRY(generator.answer(std::vector<int32_t>(16, 0), request, {},
-                            [](int32_t, std::string_view) { return true; }));
-    generator.reset();
-    return {};
-  }
-
   Result<int> chat(Generator& generator) {
     SX_TRY(need_tokenizer(loaded_));
     SX_ASSIGN(auto prompt, ChatPrompt::of_model(loaded_.root));
@@ -130,14 +119,12 @@ class RunCommand {
                   "a chat needs the model's chat template{}: give a prompt, as in sextant run {} "
                   "\"Once upon a time\" --raw",
                   prompt ? " (--raw turns it off)" : ", and it has none", options_.model);
-    SX_TRY(warm_up(generator));
     return run_chat(context_, loaded_, generator, *prompt,
                     {options_.system, request_, options_.stops}, totals_);
   }
 
   Result<int> one_answer(Generator& generator) {
     SX_ASSIGN(std::vector<int32_t> ids, prompt_ids());
-    SX_TRY(warm_up(generator));
     const bool json = context_.common.json;
     Output& out = context_.out;
     bool first = true;
@@ -260,7 +247,7 @@ void add_run(Program& program, Context& context) {
                  {.value = "FILE"});
   command.option("--context", &options->context, "tokens of prompt and answers (default: model's)",
                  {.value = "N", .range = IntRange{1, INT64_MAX}});
-  command.flag("--warmup", &options->warmup, "run the model once before the answer");
+  add_warmup_options(command, context.common, true);
   command.flag("--ignore-eos", &options->ignore_eos, "do not stop at the model's end tokens");
   add_sampling_options(command, *options);
   add_allow_option(command, context.common);

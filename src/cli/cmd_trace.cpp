@@ -8,6 +8,7 @@
 #include "cli/signals.h"
 #include "cli/trace_report.h"
 #include "cli/version.h"
+#include "cli/warm_up.h"
 
 namespace sextant {
 namespace {
@@ -119,6 +120,7 @@ void add_trace(Program& program, Context& context) {
   command.option("--prefill-chunk", &options->chunk, "feed the ids in steps of so many",
                  {.value = "N", .range = IntRange{1, INT64_MAX}});
   add_allow_option(command, context.common);
+  add_warmup_options(command, context.common, true);
   command.run([&context, options] { return run_trace(context, *options); });
 }
 

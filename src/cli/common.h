@@ -27,6 +27,8 @@ struct CommonOptions {
   std::string device = "cpu";
   std::vector<std::string> policies;
   std::vector<std::string> allow;  // of commands that load a model
+  std::string input_scales;        // of commands that run one: for policy a4:warmup
+  bool warmup = false;
   bool mmap = false;
   std::optional<std::string> profile;
   std::string color = "auto";

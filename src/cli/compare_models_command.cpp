@@ -17,11 +17,8 @@ constexpr int64_t kDefaultWindow = 512;
 CommonOptions common_of(const CommonOptions& common, const std::vector<std::string>& own) {
   CommonOptions out = common;
   out.policies.insert(out.policies.end(), own.begin(), own.end());
+  if (out.policies.empty()) out.policies = {"a16"};  // scales that are given are for the other side
   return out;
-}
-
-std::vector<std::string> shown(const std::vector<std::string>& policies) {
-  return policies.empty() ? std::vector<std::string>{"a16"} : policies;
 }
 
 // What can be refused before a model is read.
@@ -59,8 +56,8 @@ Result<int> run_compare_models(Context& context, const CompareModelsCommand& opt
   CompareSubject subject;
   subject.a = options.a;
   subject.b = options.b.empty() ? options.a : options.b;
-  subject.policy_a = shown(common_a.policies);
-  subject.policy_b = shown(common_b.policies);
+  subject.policy_a = common_a.policies;
+  subject.policy_b = common_b.policies;
   SX_ASSIGN(const OpenedSide a, open_side(common_a, subject.a));
   SX_ASSIGN(const OpenedSide b, open_side(common_b, subject.b));
   SX_ASSIGN(const std::vector<int32_t> ids, read_scored_text(options.files, a.loaded));

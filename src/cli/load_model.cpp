@@ -10,6 +10,7 @@
 #include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/warm_up.h"
 #include "doctor/diagnosis.h"
 #include "doctor/lock.h"
 #include "engine/sampler.h"
@@ -154,11 +155,12 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
   show_findings(warnings);
   SX_TRY(refuse_said_once(quick.findings));
   show_findings(check_lock(*checkpoint, LockDepth::kFingerprint, quick));
-  SX_ASSIGN(loaded.model, Model::load(std::move(checkpoint), options, *loaded.pool));
   std::error_code error;
   if (std::filesystem::exists(loaded.root / "tokenizer.json", error)) {
     SX_ASSIGN(loaded.tokenizer, Tokenizer::from_file(loaded.root));
   }
+  SX_TRY(prepare_warm_up(common, *checkpoint, loaded, options));
+  SX_ASSIGN(loaded.model, Model::load(std::move(checkpoint), options, *loaded.pool));
   SX_TRY(check_vocabulary(loaded, allowed));
   loaded.load_s = seconds_since(start_us);
   Progress::erase_shown();

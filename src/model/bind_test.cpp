@@ -192,9 +192,9 @@ TEST_F(Bind, policies_are_checked_after_binding) {
   options.policies = {"f32", "model.layers.7.*=a16"};
   expect_refused(
       "llama2", [](auto&) {}, Code::kUsage, HasSubstr("model.layers.7.*"), options);
-  options.policies = {"a4:static"};
+  options.policies = {"a4:warmup"};
   expect_refused(
-      "llama2", [](auto&) {}, Code::kUnsupported, HasSubstr("a4:static"), options);
+      "modelopt-llama3-shared", [](auto&) {}, Code::kUsage, HasSubstr("--input-scales"), options);
   options.policies = {};
   options.isa = "sse9";
   expect_refused(

@@ -31,12 +31,12 @@ Json compared_tap_json(const ComparedTap& tap) {
   return json;
 }
 
-Json element_json(const std::optional<TapElement>& element) {
+Json element_json(const std::optional<TapElement>& element, bool has_a) {
   if (!element) return nullptr;
   return {{"position", element->position},
           {"row", element->row},
           {"column", element->column},
-          {"a", json_number(static_cast<double>(element->a))},
+          {"a", has_a ? json_number(static_cast<double>(element->a)) : Json(nullptr)},
           {"b", json_number(static_cast<double>(element->b))}};
 }
 
@@ -45,8 +45,9 @@ Json divergence_json(const Divergence& divergence) {
   const auto number = [](std::optional<double> x) { return x ? json_number(*x) : Json(nullptr); };
   Json json = compared_tap_json(divergence.tap);
   json["ratio"] = text_or_null(divergence.ratio);
-  json["first_different"] = element_json(divergence.tap.first_different);
-  json["first_bad"] = element_json(divergence.tap.first_bad);
+  json["own_stream"] = divergence.in_own_stream;
+  json["first_different"] = element_json(divergence.tap.first_different, true);
+  json["first_bad"] = element_json(divergence.tap.first_bad, !divergence.in_own_stream);
   json["cause"] = {{"kind", cause.kind},
                    {"side", std::string(1, cause.side)},
                    {"tensors", cause.tensors},

@@ -131,8 +131,10 @@ std::string divergence_text(const Divergence& divergence) {
   const ComparedTap& tap = divergence.tap;
   std::string text = tap_text(tap.name, tap.layer, tap.module);
   if (tap.first_bad) {
-    text += fmt::format(", token {}, column {}: {} in A, {} in B", tap.first_bad->position,
-                        tap.first_bad->column, tap.first_bad->a, tap.first_bad->b);
+    const TapElement& at = *tap.first_bad;
+    text += fmt::format(", token {}, column {}: ", at.position, at.column);
+    text += divergence.in_own_stream ? fmt::format("{} in B's own stream", at.b)
+                                     : fmt::format("{} in A, {} in B", at.a, at.b);
     return text;
   }
   text += fmt::format(": relative L2 {}, cosine {}, rms ratio {}",

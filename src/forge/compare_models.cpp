@@ -226,7 +226,10 @@ class ModelsComparison {
       if (tap.stands_out && is_first) worst = &tap;
     }
     if (worst != nullptr) report.divergence = explain(*worst);
-    if (bad_stream_ && !report_.is_bad) report_.bad_stream = explain(*bad_stream_);
+    if (bad_stream_ && !report_.is_bad) {
+      report_.bad_stream = explain(*bad_stream_);
+      report_.bad_stream->in_own_stream = true;
+    }
     report_.is_bad =
         report_.is_bad || bad_stream_ || report.drift.n_bad_a + report.drift.n_bad_b > 0;
     report_.stages.push_back(std::move(report));

@@ -33,7 +33,8 @@ struct CompareModelsOptions {
 
 struct Divergence {
   ComparedTap tap;
-  std::string ratio;  // of the tap, where it is a clean one
+  std::string ratio;           // of the tap, where it is a clean one
+  bool in_own_stream = false;  // of B, not of its stage on A's: there is nothing of A beside it
   DifferenceCause cause;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -393,6 +394,43 @@ TEST_F(CompareModelsTest, AConfigThatDiffersIsNamed) {
   };
   EXPECT_THAT(cause("rope_theta", 500000.0), HasSubstr("q_rope config"));
   EXPECT_THAT(cause("rms_norm_eps", 0.05), HasSubstr("rms_norm_eps"));
+}
+
+// An expert of layer 1 that only B's own tokens reach: B's layer 0 sends them elsewhere.
+TEST_F(CompareModelsTest, ANaNThatOnlyTheOwnStreamMeetsIsNamed) {
+  class Reached : public Probe {
+   public:
+    std::set<std::string> modules;
+    void visit(const Tap& tap, Mat<const float>) override {
+      if (tap.name == "up" && tap.layer == 1) modules.insert(std::string(tap.module));
+    }
+  };
+  const std::string strong = "model.layers.0.self_attn.o_proj.weight";
+  EditedCheckpoint c("qwen3-moe");
+  scale_bf16(c.tensors.at(strong), 8.0F);
+  const Side a = load(golden_dir("qwen3-moe"));
+  const std::filesystem::path other = written(c);
+  const auto whole = *Model::load(other, {}, pool_);
+  for (int32_t first = 1; first < 60; ++first) {
+    const std::vector<int32_t> ids = {first, 2 * first};
+    const CompareReport healthy = compare(a, load(other), ids);
+    Reached reached;
+    testing::run_logits(*whole, ids, {2}, pool_, &reached);
+    for (const ComparedTap& tap : healthy.stages[2].taps) reached.modules.erase(tap.module);
+    if (reached.modules.empty()) continue;
+    const std::string tensor = *reached.modules.begin() + ".weight";
+    c.tensors.at(tensor).bytes.replace(0, 2, "\xC0\x7F");
+    const CompareReport report = compare(a, load(written(c)), ids);
+    EXPECT_TRUE(report.is_bad);
+    ASSERT_NE(first_of(report), nullptr);
+    EXPECT_TRUE(first_of(report)->in_own_stream);
+    EXPECT_EQ(first_of(report)->tap.name, "up");
+    EXPECT_THAT(first_of(report)->cause.tensors, ElementsAre(tensor));
+    EXPECT_EQ(first_of(report)->cause.side, 'b');
+    EXPECT_THAT(report.divergences().back()->cause.tensors, ElementsAre(strong));
+    return;
+  }
+  FAIL() << "no expert was reached by one stream only";
 }
 
 // Counts the stages of a model that are alive.

@@ -247,8 +247,9 @@ int run(const Options& o) {
                   100 * flops / peak);
       std::fflush(stdout);
     }
-    std::printf("packing %s: %.2f GB/s of packed bytes\n", form.c_str(),
-                static_cast<double>(copies.front().weight_bytes) / pack_seconds / 1e9);
+    std::printf("packing %s: %.2f GB/s of packed bytes; path: %s\n", form.c_str(),
+                static_cast<double>(copies.front().weight_bytes) / pack_seconds / 1e9,
+                std::string(ops.linear_path(w.source.form, o.act)).c_str());
   }
   return 0;
 }

@@ -186,6 +186,17 @@ TEST(Linear, NVFP4_times_NVFP4_is_equal_bit_for_bit_in_every_table) {
   EXPECT_GT(n_compared, 0);
 }
 
+// What explain prints: exactness is claimed where both sides are NVFP4 and nowhere else.
+TEST(Linear, a_path_says_where_block_sums_are_exact) {
+  for (const Ops* ops : available_ops())
+    for (const WeightForm form : kAllForms)
+      for (const ActForm act : {ActForm::kF32, ActForm::kBf16, ActForm::kNvfp4}) {
+        const bool exact = ops->linear_path(form, act).find("exact") != std::string_view::npos;
+        EXPECT_EQ(exact, form == WeightForm::kNvfp4 && act == ActForm::kNvfp4)
+            << ops->name << " " << form_name(form);
+      }
+}
+
 // By hand: 6 * 448 against 6 * 448 over 32 columns, and one block of 2^-9 * 0.5 behind it.
 TEST(Linear, NVFP4_times_NVFP4_by_hand) {
   ThreadPool pool(1);

@@ -63,8 +63,7 @@ void add_common_options(Command command, CommonOptions& common, const std::strin
   command.option("--device", &common.device, "where to compute: cpu",
                  {.value = "DEV", .group = group});
   command.option("--policy", &common.policies,
-                 "[PATTERN=]ACT[,weights=...], ACT f32, a16, a8, a4:static, ...; or @FILE: "
-                 "one a line; a later one wins",
+                 "[PATTERN=]ACT[,weights=...]: f32, a16, a4:static, ..., auto; or @FILE",
                  {.value = "SPEC", .repeatable = true, .group = group});
   command.flag("--mmap", &common.mmap, "weights stay in the mapped file", {.group = group});
   command.option("--profile", &common.profile, "", {.value = "NAME", .group = ""});

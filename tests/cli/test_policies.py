@@ -1,4 +1,6 @@
 """--policy: every form of cli.md section 5 runs, says what it could not follow, and is explained."""
+import json
+
 import pytest
 
 from conftest import GOLDEN
@@ -83,3 +85,71 @@ def test_explain_names_what_matches_nothing(sextant):
     assert done.returncode == 64 and "matches no linear: *.q_prj=f32" in done.stdout and "matches none" in done.stderr
     assert "fooo" in sextant.fails(3, "explain", "fooo")
     sextant.fails(64, "explain", GOLDEN / "llama3", "--k", "64")
+
+
+@pytest.fixture
+def quantized(sextant, talker, tmp_path):
+    """A small NVFP4 model with a tokenizer and no input scales."""
+    path = tmp_path / "quantized"
+    done = sextant("quantize", talker, path)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_warmup_measures_once_and_keeps_the_scales_under_the_models_hash(sextant, quantized, tmp_path):
+    args = ["run", quantized, "Hello", "--max-tokens", 8, "--temperature", 0, "--json", "--warmup"]
+    first = sextant(*args)
+    assert first.returncode == 0 and "measured on" in first.stderr, first.stderr
+    kept, = (sextant.home / "warmup").iterdir()
+    scales = json.loads(kept.read_text())
+    assert kept.stem == scales["model"]["hash"].replace(":", "-") and scales["text"]["source"] == "builtin"
+    before = kept.read_bytes()
+    second = sextant(*args)
+    assert "measured before" in second.stderr and kept.read_bytes() == before
+    assert second.stdout.splitlines()[:-1] == first.stdout.splitlines()[:-1]
+
+    # The same as a file of calibrate on the same prompts; and not what a16 gives.
+    file = tmp_path / "scales.json"
+    assert sextant("calibrate", quantized, "--text", "builtin", "-o", file).returncode == 0
+    text = tmp_path / "ids"
+    text.write_text(" ".join(str(i % 60) for i in range(90)))
+    def nll(*more):
+        return sextant.json("eval", quantized, "--ids", text, "--window", 45, *more)["nll"]
+    assert nll("--warmup") == nll("--input-scales", file) == nll("--policy", "a4:warmup", "--input-scales", file) != nll()
+    plan = sextant.json("explain", quantized, "--policy", "a4:warmup", "--input-scales", file)
+    multipliers = {linear["module"]: linear["input_multiplier"] for linear in plan["linears"] if linear["activations"] == "a4:warmup"}
+    measured = json.loads(file.read_text())["modules"]
+    assert multipliers and all(value == pytest.approx(measured[name]["g"], rel=1e-6) for name, value in multipliers.items())
+    # Scales that were kept for other prompts are measured again.
+    kept.write_text(kept.read_text().replace(scales["text"]["sha256"], "0" * 64))
+    assert "measured on" in sextant(*args).stderr
+
+
+def test_warmup_scales_that_are_not_there_or_of_another_model(sextant, quantized, talker, tmp_path, ids):
+    assert "--warmup" in sextant.fails(64, "run", quantized, "Hi", "--policy", "a4:warmup")
+    assert "--input-scales" in sextant.fails(64, "compare", quantized, "--policy-b", "a4:warmup", "--ids", ids)
+    file = tmp_path / "scales.json"
+    assert sextant("calibrate", talker, "--text", "builtin", "-o", file).returncode == 0
+    assert "hash" in sextant.fails(3, "run", quantized, "Hi", "--input-scales", file)
+    sextant.fails(3, "run", quantized, "Hi", "--input-scales", tmp_path / "nowhere")
+    assert "take one" in sextant.fails(64, "run", quantized, "Hi", "--input-scales", file, "--warmup")
+    assert "tokenizer" in sextant.fails(3, "run", GOLDEN / "modelopt-llama3-shared", "--ids", ids, "--warmup")
+    # Scales that no policy takes are said to be unused.
+    own = tmp_path / "own.json"
+    assert sextant("calibrate", quantized, "--text", "builtin", "-o", own).returncode == 0
+    done = sextant("run", quantized, "Hi", "--max-tokens", 1, "--policy", "a16", "--input-scales", own)
+    assert done.returncode == 0 and "no policy is a4:warmup" in done.stderr
+
+
+def test_experts_never_reached_are_named_with_the_policy_used_for_them(sextant, tmp_path):
+    ids = tmp_path / "few"
+    ids.write_text("1 2")  # two tokens reach at most four of the experts
+    file = tmp_path / "scales.json"
+    done = sextant("calibrate", GOLDEN / "modelopt-qwen3-moe", "--ids", ids, "-o", file)
+    assert done.returncode == 0 and "no token chose" in done.stderr
+    unreached = json.loads(file.read_text())["unreached"]
+    assert unreached and all({"layer", "expert", "source"} <= set(expert) for expert in unreached)
+    text = tmp_path / "ids"
+    text.write_text(" ".join(str(i % 300) for i in range(60)))
+    done = sextant("eval", GOLDEN / "modelopt-qwen3-moe", "--ids", text, "--window", 30, "--input-scales", file, "--json")
+    assert done.returncode == 0, done.stderr

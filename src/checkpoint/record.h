@@ -4,6 +4,7 @@
 // files; the Checkpoint that made them owns the mappings.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -86,6 +87,9 @@ struct LinearRecord {
                                      // empty where there is none or it is unusable (a finding)
   TensorRef pre_quant_scale;         // AWQ: activations are multiplied by it before anything else
   int64_t n_bytes = 0;               // of all its tensors, as the file has them
+  // What it was made from, as the file has it (weight, scales, global and input scales), null
+  // behind the last; of an expert in a stack what it shares with others too.
+  std::array<const TensorInfo*, 5> tensors = {};
   std::string
       config_group;  // which rule of the quantization config named it, for reports; may be empty
 };

@@ -155,7 +155,7 @@ void check_weight_sizes(CheckContext& context) {
   SizeGroup all{"all linears of this file", kFileOutlier, {}};
   for (const LinearSummary& linear : context.linears) {
     if (linear.scheme != Scheme::kNvfp4 || !linear.statistics || !linear.g) continue;
-    const double size = linear.statistics->rms * double{*linear.g};
+    const double size = linear.statistics.rms() * double{*linear.g};
     if (!(size > 0) || !std::isfinite(size)) continue;
     all.sizes.emplace_back(size, &linear);
     if (!linear.layer) continue;

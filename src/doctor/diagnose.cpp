@@ -66,6 +66,9 @@ struct PieceResult {
 };
 
 constexpr size_t kBatch = 1024;  // pieces whose results are held at once
+// Pieces below this lie so close that what one gives back another maps again: they wait for the end
+// of the batch.
+constexpr int64_t kSmallPiece = 256 << 10;
 
 // Tensors whose numbers the scans of scales or of scalars judge.
 std::vector<std::string_view> judged_elsewhere(const Checkpoint& checkpoint) {
@@ -154,7 +157,11 @@ class BytePass {
         const int64_t so_far = done += piece.n_bytes;
         if (worker == 0 && options.progress) options.progress(so_far, all);
       });
-      for (size_t i = 0; i < n; ++i) take(pieces[begin + i], results[i]);
+      for (size_t i = 0; i < n; ++i) {
+        const PassPiece& piece = pieces[begin + i];
+        if (piece.n_bytes < kSmallPiece) give_back(piece);
+        take(piece, results[i]);
+      }
     }
     finish_linear();
     finish_tensor();
@@ -162,16 +169,21 @@ class BytePass {
   }
 
  private:
-  // Pages are given back at once: what is resident does not grow with the model.
   void read(const PassPiece& piece, PieceResult& result) {
-    if (piece.linear < 0) {
+    if (piece.linear < 0)
       result.non_finite = count_non_finite(piece.tensor, piece.begin, piece.end);
+    else
+      result.statistics = code_statistics(*piece.record, piece.begin, piece.end);
+    if (piece.n_bytes >= kSmallPiece) give_back(piece);
+  }
+  // So that what is resident does not grow with the model.
+  static void give_back(const PassPiece& piece) {
+    if (piece.linear < 0) {
       const int64_t size = dtype_bits(piece.tensor.info->dtype) / 8;
       release_pages(piece.tensor, piece.begin * size, piece.end * size);
       return;
     }
     const LinearRecord& record = *piece.record;
-    result.statistics = code_statistics(record, piece.begin, piece.end);
     for (const TensorRef* part : {&record.weight, &record.scales}) {
       if (record.column_major) {
         release_pages(*part);

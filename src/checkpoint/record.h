@@ -103,8 +103,8 @@ struct KvScales {
   std::optional<float> v_scale;
 };
 
-// Gives the resident pages of a tensor, or of its bytes [begin, end), back to the system, with those
-// around them that the system mapped on the way; they can be read again.
+// Gives the resident pages of a tensor, or of its bytes [begin, end), back to the system, with the
+// pages around them that it mapped on the way; they can be read again.
 void release_pages(const TensorRef& tensor);
 void release_pages(const TensorRef& tensor, int64_t begin, int64_t end);
 

@@ -78,18 +78,7 @@ Modules group_by_module(const TensorMap& tensors, ExpertStacks& stacks) {
   return modules;
 }
 
-// The tensors that a linear was made from: filled, sorted, then asked.
-class UsedNames {
- public:
-  void insert(std::string_view name) { names_.push_back(name); }
-  void sort() { std::sort(names_.begin(), names_.end()); }
-  bool contains(std::string_view name) const {
-    return std::binary_search(names_.begin(), names_.end(), name);
-  }
-
- private:
-  std::vector<std::string_view> names_;
-};
+using UsedNames = std::vector<std::string_view>;  // of tensors that linears were made from
 
 // --- extra tensors ---
 
@@ -151,7 +140,8 @@ void collect_harmless(const TensorMap& tensors, const JsonValue* config, const U
       note_harmless(ref, kDraftReason, "K2", "draft-layer", out, findings);
       continue;
     }
-    if (used.contains(name) || out.harmless.count(name) != 0) continue;
+    if (std::binary_search(used.begin(), used.end(), name) || out.harmless.count(name) != 0)
+      continue;
     if (const auto reason = leaked_buffer_reason(name); !reason.empty()) {
       note_harmless(ref, reason, "C16", "ignored-tensor", out, findings);
       continue;
@@ -309,7 +299,7 @@ bool read_module(const ModuleTensors& module, bool column_major, DialectContext&
     if (column_major && !finish_slice(record, context)) return false;
     if (!take_parts(module, reader.dialect, context.findings, out, record)) return false;
     for (const TensorInfo* info : record.tensors)
-      if (info != nullptr) used.insert(info->name);
+      if (info != nullptr) used.push_back(info->name);
     const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
     out.dialects.insert(deepseek ? Dialect::kDeepSeek : reader.dialect);
     out.linears.emplace_hint(out.linears.end(), module.module, std::move(record));
@@ -393,7 +383,7 @@ Resolved resolve_tensors(const TensorMap& tensors, const QuantConfig& quant,
   for (Modules modules = group_by_module(tensors, stacks); !modules.empty();)
     resolve_module(modules.extract(modules.begin()).mapped(), context, out, used);
   for (const auto& [name, stack] : stacks) resolve_stack(stack, stacks, context, out, used);
-  used.sort();
+  std::sort(used.begin(), used.end());
   collect_kv_scales(tensors, context, out);
   collect_harmless(tensors, config, used, out, findings);
   share_k_as_v(config, tensors, out);

@@ -23,20 +23,6 @@ using simdjson::dom::element_type;
 
 constexpr int kHeaderDepth = 8;  // an honest header nests three deep
 
-std::string_view kind_name(const element& value) {
-  switch (value.type()) {
-    case element_type::NULL_VALUE: return "null";
-    case element_type::BOOL: return "a boolean";
-    case element_type::INT64:
-    case element_type::UINT64: return "an integer";
-    case element_type::DOUBLE: return "a fraction";
-    case element_type::STRING: return "a string";
-    case element_type::ARRAY: return "an array";
-    case element_type::OBJECT: break;
-  }
-  return "an object";
-}
-
 std::string shape_text(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

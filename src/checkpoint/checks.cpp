@@ -250,20 +250,20 @@ struct InputScaleCount {
 void check_input_scales(const Resolved& resolved,
                         const std::map<std::string_view, const Verdict*>& verdicts,
                         const QuantConfig& quant, FindingSet& findings) {
-  const auto has_stored = [&](const std::string& module) {
-    const auto names = resolved.tensors_of.find(module);
-    return std::any_of(names->second.begin(), names->second.end(), [](const std::string& name) {
-      return name.ends_with("input_scale") || name.ends_with("input_global_scale");
+  const auto has_stored = [](const LinearRecord& record) {
+    return std::any_of(record.tensors.begin(), record.tensors.end(), [](const TensorInfo* info) {
+      return info != nullptr &&
+             (info->name.ends_with("input_scale") || info->name.ends_with("input_global_scale"));
     });
   };
   std::map<std::string, InputScaleCount> families;
   for (const auto& [module, record] : resolved.linears)
     if (record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kFp8Tensor)
-      ++(has_stored(module) ? families[family_of(module)].with
+      ++(has_stored(record) ? families[family_of(module)].with
                             : families[family_of(module)].without);
   for (const auto& [module, record] : resolved.linears) {
     if (record.scheme != Scheme::kNvfp4 && record.scheme != Scheme::kFp8Tensor) continue;
-    if (has_stored(module)) continue;
+    if (has_stored(record)) continue;
     const auto verdict = verdicts.find(rule_name(record));
     Activations declared = Activations::kUnknown;
     if (verdict != verdicts.end() && verdict->second->declared != nullptr)
@@ -274,8 +274,7 @@ void check_input_scales(const Resolved& resolved,
         declared == Activations::kStatic ||
         (declared == Activations::kUnknown && !family.empty() && families[family].with > 0);
     if (!lost) continue;
-    const bool divisor = resolved.dialects.find(module)->second == Dialect::kCompressedTensors &&
-                         record.scheme == Scheme::kNvfp4;
+    const bool divisor = record.scheme == Scheme::kNvfp4 && record.ranges.front().is_divisor;
     Finding f = about("C15", "missing-input-scale", Severity::kError, record, "",
                       "recalibrate, or run with activations that are not quantized");
     f.tensor = module + (divisor ? ".input_global_scale" : ".input_scale");
@@ -331,7 +330,7 @@ void check_coverage(const TensorMap& tensors, const QuantConfig& quant, const Re
       count(module, record.n * record.k, is_quantized(record.scheme));
   }
   for (const auto& [name, ref] : tensors) {
-    if (ref.info->shape.size() < 3 || name.find("experts") == std::string::npos) continue;
+    if (ref.info->shape.size() < 3 || name.find("experts") == std::string_view::npos) continue;
     if (counted.contains(name)) continue;
     if (excluded(name) || excluded(parent_of(name)) || resolved.harmless.count(name) != 0) continue;
     const bool plain = dtype_bits(ref.info->dtype) >= 16;

@@ -43,20 +43,22 @@ Result<std::optional<JsonValue>> read_optional(const std::optional<std::filesyst
 // Every tensor by name; one that two shards have is an error, and the first is kept.
 TensorMap merge_shards(const std::vector<std::unique_ptr<SafetensorsFile>>& shards,
                        FindingSet& findings) {
-  TensorMap tensors;
-  for (const auto& shard : shards) {
-    for (const TensorInfo& info : shard->tensors()) {
-      const TensorRef ref{shard.get(), &info, nullptr};
-      const auto [it, is_new] = tensors.emplace(info.name, ref);
-      if (is_new) continue;
-      findings.add(
-          finding_at("C15", "duplicate-tensor", Severity::kError, ref,
-                     fmt::format("{} is in two shards, {} and {}", quote_name(info.name),
-                                 quote_name(it->second.file->path().filename().string()),
-                                 quote_name(shard->path().filename().string())),
-                     "remove the copy that does not belong, or fetch the checkpoint again"));
-    }
-  }
+  std::vector<TensorMap::Entry> entries;
+  size_t n = 0;
+  for (const auto& shard : shards) n += shard->tensors().size();
+  entries.reserve(n);
+  for (const auto& shard : shards)
+    for (const TensorInfo& info : shard->tensors())
+      entries.emplace_back(info.name, TensorRef{shard.get(), &info, nullptr});
+  std::vector<TensorMap::Entry> repeated;
+  TensorMap tensors(std::move(entries), repeated);
+  for (const auto& [name, ref] : repeated)
+    findings.add(finding_at(
+        "C15", "duplicate-tensor", Severity::kError, ref,
+        fmt::format("{} is in two shards, {} and {}", quote_name(name),
+                    quote_name(tensors.find(name)->second.file->path().filename().string()),
+                    quote_name(ref.file->path().filename().string())),
+        "remove the copy that does not belong, or fetch the checkpoint again"));
   return tensors;
 }
 
@@ -113,9 +115,8 @@ void check_index(const CheckpointFiles& files, const TensorMap& tensors, Finding
 // Named after the quantized linears; the config's word counts only for FP8, which all dialects
 // store alike.
 std::string name_dialect(const Resolved& resolved, const QuantConfig& quant) {
-  std::set<Dialect> found;
-  for (const auto& [module, dialect] : resolved.dialects)
-    if (dialect != Dialect::kPlain) found.insert(dialect);
+  std::set<Dialect> found = resolved.dialects;
+  found.erase(Dialect::kPlain);
   const bool modelopt = found.count(Dialect::kModelOpt) != 0;
   const bool packed = found.count(Dialect::kCompressedTensors) != 0;
   if (modelopt && packed) return "mixed";
@@ -167,9 +168,7 @@ std::string_view Checkpoint::dialect() const { return impl_->dialect; }
 const std::vector<std::unique_ptr<SafetensorsFile>>& Checkpoint::files() const {
   return impl_->shards;
 }
-const std::map<std::string, TensorRef, std::less<>>& Checkpoint::tensors() const {
-  return impl_->tensors;
-}
+const TensorMap& Checkpoint::tensors() const { return impl_->tensors; }
 TensorRef Checkpoint::tensor(std::string_view name) const {
   const auto it = impl_->tensors.find(name);
   return it == impl_->tensors.end() ? TensorRef{} : it->second;
@@ -183,9 +182,11 @@ const LinearRecord* Checkpoint::linear(std::string_view module) const {
     it = impl_->resolved.linears.find(fmt::format("{}.linear", module));
   return it == impl_->resolved.linears.end() ? nullptr : &it->second;
 }
-std::vector<std::string> Checkpoint::tensors_of(const LinearRecord& linear) const {
-  const auto it = impl_->resolved.tensors_of.find(linear.module);
-  return it == impl_->resolved.tensors_of.end() ? std::vector<std::string>() : it->second;
+std::vector<std::string_view> Checkpoint::tensors_of(const LinearRecord& linear) const {
+  std::vector<std::string_view> names;
+  for (const TensorInfo* info : linear.tensors)
+    if (info != nullptr) names.emplace_back(info->name);
+  return names;
 }
 const std::vector<TensorRef>& Checkpoint::slices_of(const LinearRecord& linear) const {
   static const std::vector<TensorRef> none;

@@ -15,6 +15,7 @@
 #include "checkpoint/finding.h"
 #include "checkpoint/patterns.h"
 #include "checkpoint/record.h"
+#include "checkpoint/tensor_map.h"
 #include "io/json.h"
 
 namespace sextant {
@@ -41,7 +42,7 @@ class Checkpoint {
   const std::vector<std::unique_ptr<SafetensorsFile>>& files() const;
 
   // Every tensor, by name. Tensors that belong to a linear are found through their record as well.
-  const std::map<std::string, TensorRef, std::less<>>& tensors() const;
+  const TensorMap& tensors() const;
   TensorRef tensor(std::string_view name) const;  // empty where there is none
   const std::map<std::string, LinearRecord, std::less<>>& linears()
       const;  // by module; 2-D plain weights too, embeddings included, and the experts of stacks
@@ -49,7 +50,7 @@ class Checkpoint {
   const LinearRecord* linear(std::string_view module) const;
   // The names of the tensors a record was made from (weight, scales, global and input scales), for
   // consumption accounting; of an expert in a stack those of the stack, which all its experts name.
-  std::vector<std::string> tensors_of(const LinearRecord& linear) const;
+  std::vector<std::string_view> tensors_of(const LinearRecord& linear) const;
   // The parts of a stack that are one expert's (views with the expert's place in the file), and
   // what the experts share; empty for linears with tensors of their own.
   const std::vector<TensorRef>& slices_of(const LinearRecord& linear) const;

@@ -185,6 +185,12 @@ TEST(ExpertStack, TwoGlobalScalesAnExpertAreThoseOfTheHalves) {
   EXPECT_EQ(row_of(record, 1), pairs(0.25F, 0.5F, 16));
   EXPECT_EQ(row_of(record, 2), pairs(0.125F, 0.25F, 16));
   EXPECT_EQ(checkpoint->linear(expert_module(0, "w13"))->ranges.size(), 1U);
+  // Divisors 2 and 4: multipliers 0.5 and 0.25.
+  const Finding* ratio = find(*checkpoint, "fused-scale-ratio");
+  ASSERT_NE(ratio, nullptr);
+  EXPECT_EQ(ratio->value, 2.0);
+  EXPECT_EQ(ratio->expert, 1);
+  EXPECT_EQ(ratio->count, 1);
   // gpt-oss has its gate and up rows in turn: halves would be wrong.
   fixture.write_file("config.json", R"({"model_type": "gpt_oss"})");
   const auto in_turn = opened(fixture.write());

@@ -39,10 +39,10 @@ void release_pages(const TensorRef& tensor) {
 }
 
 void release_pages(const TensorRef& tensor, int64_t begin, int64_t end) {
-  constexpr int64_t kPage = 4096;
+  constexpr int64_t kAround = 64 << 10;  // a fault of Linux maps as much as this
   if (!tensor || tensor.converted != nullptr) return;
   const int64_t base = tensor.info->begin;
-  tensor.file->file().release(std::max<int64_t>(0, base + begin - kPage), base + end);
+  tensor.file->file().release(base + begin - kAround, base + end + kAround);
 }
 
 }  // namespace sextant

@@ -4,6 +4,7 @@
 // files; the Checkpoint that made them owns the mappings.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -88,6 +89,9 @@ struct LinearRecord {
                                        // where it has a divisor, else f32(1 / input_scale)
   TensorRef pre_quant_scale;           // AWQ: activations are multiplied by it before anything else
   int64_t n_bytes = 0;                 // of all its tensors, as the file has them
+  // What it was made from, as the file has it (weight, scales, global and input scales), null
+  // behind the last; of an expert in a stack what it shares with others too.
+  std::array<const TensorInfo*, 5> tensors = {};
   std::string
       config_group;  // which rule of the quantization config named it, for reports; may be empty
 };
@@ -102,7 +106,7 @@ struct KvScales {
 };
 
 // Gives the resident pages of a tensor, or of its bytes [begin, end), back to the system, with the
-// page before them, which whoever read what lies there had to leave; they can be read again.
+// pages around them that it mapped on the way; they can be read again.
 void release_pages(const TensorRef& tensor);
 void release_pages(const TensorRef& tensor, int64_t begin, int64_t end);
 

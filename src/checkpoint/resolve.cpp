@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "checkpoint/dialects/dialect.h"
 #include "checkpoint/dialects/expert_stack.h"
 #include "io/quote.h"
@@ -49,14 +50,16 @@ bool has_weight(const ModuleTensors& m) { return m[Part::kWeight] || m[Part::kWe
 Modules group_by_module(const TensorMap& tensors, ExpertStacks& stacks) {
   Modules modules;
   bool has_stacks = false;
+  auto at = modules.end();  // the module of the tensor before, most often this one's too
   for (const auto& [name, ref] : tensors) {
     has_stacks = has_stacks || (ref.info->shape.size() >= 3 && stack_part(name));
     const auto [module, last] = split_name(name);
     const auto it = std::find(kPartNames.begin(), kPartNames.end(), last);
     if (it == kPartNames.end() || module.empty()) continue;
-    auto& entry = modules[std::string(module)];
-    entry.module = module;
-    entry.parts[static_cast<size_t>(it - kPartNames.begin())] = ref;
+    if (at == modules.end() || at->first != module)
+      at = modules.try_emplace(std::string(module)).first;
+    at->second.module = module;
+    at->second.parts[static_cast<size_t>(it - kPartNames.begin())] = ref;
   }
   if (has_stacks) stacks = collect_stacks(tensors);
   for (const auto& [module, stack] : stacks) modules.erase(module);
@@ -74,6 +77,8 @@ Modules group_by_module(const TensorMap& tensors, ExpertStacks& stacks) {
   }
   return modules;
 }
+
+using UsedNames = std::vector<std::string_view>;  // of tensors that linears were made from
 
 // --- extra tensors ---
 
@@ -126,9 +131,8 @@ void note_harmless(const TensorRef& ref, std::string_view reason, std::string_vi
                           ""));
 }
 
-void collect_harmless(const TensorMap& tensors, const JsonValue* config,
-                      const std::set<std::string, std::less<>>& used, Resolved& out,
-                      FindingSet& findings) {
+void collect_harmless(const TensorMap& tensors, const JsonValue* config, const UsedNames& used,
+                      Resolved& out, FindingSet& findings) {
   const std::set<int64_t> drafts = draft_layers(tensors, config);
   for (const auto& [name, ref] : tensors) {
     const auto layer = name_position(name).layer;
@@ -136,7 +140,8 @@ void collect_harmless(const TensorMap& tensors, const JsonValue* config,
       note_harmless(ref, kDraftReason, "K2", "draft-layer", out, findings);
       continue;
     }
-    if (used.count(name) != 0 || out.harmless.count(name) != 0) continue;
+    if (std::binary_search(used.begin(), used.end(), name) || out.harmless.count(name) != 0)
+      continue;
     if (const auto reason = leaked_buffer_reason(name); !reason.empty()) {
       note_harmless(ref, reason, "C16", "ignored-tensor", out, findings);
       continue;
@@ -197,7 +202,7 @@ void collect_kv_scales(const TensorMap& tensors, DialectContext& context, Resolv
     KvScales& scales = out.kv_scales[std::string(attention)];
     (is_k ? scales.k : scales.v) = ref;
     read_kv_scale(ref, is_k ? scales.k_scale : scales.v_scale, context);
-    out.harmless[name] = "is a KV cache scale, which only a quantized cache uses";
+    out.harmless[std::string(name)] = "is a KV cache scale, which only a quantized cache uses";
   }
 }
 
@@ -250,10 +255,11 @@ bool takes(Dialect dialect, Part part, const ModuleTensors& module) {
   }
 }
 
-// The names of a linear's tensors, and their bytes. A scale too many could mean other numbers than
-// those that are computed, so it is an error; an activation scale too many is only ignored.
+// A linear's tensors and their bytes. A scale too many could mean other numbers than those that are
+// computed, so it is an error; an activation scale too many is only ignored.
 bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findings, Resolved& out,
-                std::vector<std::string>& names, int64_t& n_bytes) {
+                LinearRecord& record) {
+  size_t n_taken = 0;
   // What all experts of a stack share counts with none of them.
   const bool of_stack =
       module[Part::kWeight].expert >= 0 || module[Part::kWeightPacked].expert >= 0;
@@ -262,8 +268,9 @@ bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findin
     const auto part = static_cast<Part>(i);
     if (!ref) continue;
     if (takes(dialect, part, module)) {
-      names.push_back(ref.info->name);
-      if (!of_stack || ref.expert >= 0) n_bytes += ref.info->n_bytes();
+      SX_CHECK(n_taken < record.tensors.size(), "{} has too many parts", module.module);
+      record.tensors[n_taken++] = ref.info;
+      if (!of_stack || ref.expert >= 0) record.n_bytes += ref.info->n_bytes();
     } else if (part == Part::kInputScale || part == Part::kInputGlobalScale) {
       note_harmless(ref, "is an activation scale that this kind of weight does not take", "C16",
                     "ignored-tensor", out, findings);
@@ -282,7 +289,7 @@ bool take_parts(const ModuleTensors& module, Dialect dialect, FindingSet& findin
 
 // Offers a module to the dialects; false unless one of them made a record of it.
 bool read_module(const ModuleTensors& module, bool column_major, DialectContext& context,
-                 Resolved& out, std::set<std::string, std::less<>>& used) {
+                 Resolved& out, UsedNames& used) {
   for (const Reader& reader : kReaders) {
     LinearRecord record;
     record.module = module.module;
@@ -290,21 +297,19 @@ bool read_module(const ModuleTensors& module, bool column_major, DialectContext&
     if (outcome == Outcome::kNotMine) continue;
     if (outcome == Outcome::kBroken) return false;
     if (column_major && !finish_slice(record, context)) return false;
-    std::vector<std::string> names;
-    if (!take_parts(module, reader.dialect, context.findings, out, names, record.n_bytes))
-      return false;
-    used.insert(names.begin(), names.end());
+    if (!take_parts(module, reader.dialect, context.findings, out, record)) return false;
+    for (const TensorInfo* info : record.tensors)
+      if (info != nullptr) used.push_back(info->name);
     const bool deepseek = module[Part::kScale] && is_quantized(record.scheme);
-    out.dialects[module.module] = deepseek ? Dialect::kDeepSeek : reader.dialect;
-    out.tensors_of[module.module] = std::move(names);
-    out.linears.emplace(module.module, std::move(record));
+    out.dialects.insert(deepseek ? Dialect::kDeepSeek : reader.dialect);
+    out.linears.emplace_hint(out.linears.end(), module.module, std::move(record));
     return true;
   }
   return false;
 }
 
 void resolve_module(const ModuleTensors& module, DialectContext& context, Resolved& out,
-                    std::set<std::string, std::less<>>& used) {
+                    UsedNames& used) {
   const TensorRef& weight =
       module[Part::kWeightPacked] ? module[Part::kWeightPacked] : module[Part::kWeight];
   if (!weight) {
@@ -316,7 +321,7 @@ void resolve_module(const ModuleTensors& module, DialectContext& context, Resolv
 }
 
 void resolve_stack(const ExpertStack& stack, const ExpertStacks& all, DialectContext& context,
-                   Resolved& out, std::set<std::string, std::less<>>& used) {
+                   Resolved& out, UsedNames& used) {
   if (!has_weight(stack.tensors)) {
     report_orphans(stack.tensors, context.findings);
     return;
@@ -338,10 +343,10 @@ void resolve_stack(const ExpertStack& stack, const ExpertStacks& all, DialectCon
       continue;
     }
     if (!read_module(module, slices->column_major, context, out, used)) continue;
-    const std::vector<std::string>& names = out.tensors_of[module.module];
+    const auto& taken = out.linears.find(module.module)->second.tensors;
     std::vector<TensorRef>& parts = out.slices_of[module.module];
     for (const TensorRef& ref : module.parts)
-      if (ref && std::find(names.begin(), names.end(), ref.info->name) != names.end())
+      if (ref && std::find(taken.begin(), taken.end(), ref.info) != taken.end())
         parts.push_back(ref);
   }
 }
@@ -360,8 +365,6 @@ void share_k_as_v(const JsonValue* config, const TensorMap& tensors, Resolved& o
   for (const auto& [k, v] : shared) {
     LinearRecord record = out.linears.find(k)->second;
     record.module = v;
-    out.tensors_of[v] = out.tensors_of[k];
-    out.dialects[v] = out.dialects[k];
     out.linears.emplace(v, std::move(record));
   }
 }
@@ -374,11 +377,13 @@ Resolved resolve_tensors(const TensorMap& tensors, const QuantConfig& quant,
                          const JsonValue* config, FindingSet& findings) {
   Resolved out;
   DialectContext context{quant, config, findings, out.owned};
-  std::set<std::string, std::less<>> used;
+  UsedNames used;
   ExpertStacks stacks;
-  for (const auto& [name, module] : group_by_module(tensors, stacks))
-    resolve_module(module, context, out, used);
+  // Each group makes room for its record.
+  for (Modules modules = group_by_module(tensors, stacks); !modules.empty();)
+    resolve_module(modules.extract(modules.begin()).mapped(), context, out, used);
   for (const auto& [name, stack] : stacks) resolve_stack(stack, stacks, context, out, used);
+  std::sort(used.begin(), used.end());
   collect_kv_scales(tensors, context, out);
   collect_harmless(tensors, config, used, out, findings);
   share_k_as_v(config, tensors, out);

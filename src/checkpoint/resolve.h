@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,10 +17,9 @@
 #include "checkpoint/config.h"
 #include "checkpoint/finding.h"
 #include "checkpoint/record.h"
+#include "checkpoint/tensor_map.h"
 
 namespace sextant {
-
-using TensorMap = std::map<std::string, TensorRef, std::less<>>;
 
 // The tensors a linear can be made of, by the last component of their names.
 enum class Part : uint8_t {
@@ -56,10 +56,9 @@ struct OwnedTensor {
 
 struct Resolved {
   std::map<std::string, LinearRecord, std::less<>> linears;
-  std::map<std::string, std::vector<std::string>, std::less<>> tensors_of;  // by module
-  // Of experts in stacks: the views of their parts, by module, in the order of tensors_of.
+  // Of experts in stacks: the views of their parts, by module, in the order of record.tensors.
   std::map<std::string, std::vector<TensorRef>, std::less<>> slices_of;
-  std::map<std::string, Dialect, std::less<>> dialects;      // by module
+  std::set<Dialect> dialects;                                // of all linears
   std::map<std::string, KvScales, std::less<>> kv_scales;    // by attention module
   std::map<std::string, std::string, std::less<>> harmless;  // tensor, reason
   std::vector<std::unique_ptr<OwnedTensor>> owned;

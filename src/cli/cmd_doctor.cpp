@@ -1,6 +1,7 @@
 // `sextant doctor MODEL`: what is wrong with a checkpoint, in seconds, without running it. The
 // checks are in doctor/; here are options, what only floors above doctor/ know (binding, the
 // tokenizer's vocabulary), and the exit status.
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/load_model.h"
 #include "cli/model_path.h"
@@ -165,6 +166,7 @@ const Checkpoint& keep(std::unique_ptr<Checkpoint> checkpoint) {
 }
 
 Result<Examined> examine(Context& context, const DoctorOptions& options) {
+  const int64_t start_us = now_us();
   SX_ASSIGN(const std::filesystem::path path, find_model(options.model));
   SX_ASSIGN(const std::vector<Allowance> allowed, parse_allowances(context.common.allow));
   auto opened = Checkpoint::open(path, {.limits = {}, .allow = allowed});
@@ -209,6 +211,7 @@ Result<Examined> examine(Context& context, const DoctorOptions& options) {
         if (!p.tensor.empty() && finding.tensor == p.tensor)
           finding.engines.try_emplace(p.engine, p.effect + ": " + p.symptom);
   }
+  out.diagnosis.summary.seconds = seconds_since(start_us);  // opening included
   // Last, so that its verdict is the whole one.
   if (options.write_lock) SX_TRY(write_lock(checkpoint, out.diagnosis, SX_VERSION));
   return out;

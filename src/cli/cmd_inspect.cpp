@@ -131,8 +131,8 @@ void print_findings(const std::vector<Finding>& findings, Output& out) {
 void print_tensors(const Checkpoint& checkpoint, Output& out) {
   std::map<std::string, std::string, std::less<>> scheme_of;
   for (const auto& [module, linear] : checkpoint.linears())
-    for (const std::string& name : checkpoint.tensors_of(linear))
-      scheme_of[name] = scheme_name(linear.scheme);
+    for (const std::string_view name : checkpoint.tensors_of(linear))
+      scheme_of[std::string(name)] = scheme_name(linear.scheme);
   Table table(
       {{"tensor"}, {"dtype"}, {"shape"}, {"size", Table::Align::kRight}, {"part of"}, {"file"}});
   for (const auto& [name, tensor] : checkpoint.tensors()) {

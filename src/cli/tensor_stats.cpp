@@ -105,7 +105,7 @@ Result<TensorStats> tensor_stats(const Checkpoint& checkpoint, const std::string
   if (const LinearRecord* linear = checkpoint.linear(name)) return linear_stats(*linear, n_first);
   if (const TensorRef tensor = checkpoint.tensor(name)) return stored_stats(tensor, n_first);
   std::vector<std::string> names;
-  for (const auto& [known, tensor] : checkpoint.tensors()) names.push_back(known);
+  for (const auto& [known, tensor] : checkpoint.tensors()) names.emplace_back(known);
   for (const auto& [module, linear] : checkpoint.linears()) names.push_back(module);
   const std::vector<std::string> close = close_matches(name, names);
   return fail_at({{}, name, {}, {}}, Code::kUsage, "no tensor or linear \"{}\" among {} tensors{}",

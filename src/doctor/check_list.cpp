@@ -127,7 +127,8 @@ constexpr CheckInfo kChecks[] = {
     {"P11", "mixed-conventions", kE, "scales of both conventions", "any",
      "a tool inverted some twice; engines invert all or none"},
     {"P12", "weight-size-outlier", kW, "layer with weights of another size",
-     "30 times the median of its projection, or 300 times that of the file",
+     "rms 30 times the median of its projection or 300 times that of the file, or not within 1e-5 "
+     "to 1; an MXFP4 block scale above 2^10",
      "a broken global scale"},
     {"P13", "policy-not-followed", kW, "linear that cannot take its inputs as --policy wants",
      "any", "it takes them as the rule before says; found when a model is loaded"},

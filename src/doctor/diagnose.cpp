@@ -51,7 +51,8 @@ DiagnosisSummary summarize_checkpoint(const Checkpoint& checkpoint) {
 
 // A piece of the pass over every byte: rows of a 4-bit linear, or elements of a plain tensor.
 struct PassPiece {
-  int64_t linear = -1;  // index into linears, or
+  int64_t linear = -1;  // index into linears, with its record, or
+  const LinearRecord* record = nullptr;
   TensorRef tensor;
   int64_t begin = 0;
   int64_t end = 0;
@@ -65,40 +66,42 @@ struct PieceResult {
 };
 
 constexpr size_t kBatch = 1024;  // pieces whose results are held at once
+// Pieces below this lie so close that what one gives back another maps again: they wait for the end
+// of the batch.
+constexpr int64_t kSmallPiece = 256 << 10;
 
 // Tensors whose numbers the scans of scales or of scalars judge.
-std::set<std::string, std::less<>> judged_elsewhere(const Checkpoint& checkpoint) {
-  std::set<std::string, std::less<>> names;
+std::vector<std::string_view> judged_elsewhere(const Checkpoint& checkpoint) {
+  std::vector<std::string_view> names;
   for (const auto& [module, record] : checkpoint.linears()) {
     const bool coded = has_codes(record.scheme);
-    if (coded) names.insert(record.weight.info->name);
-    if (record.scales) names.insert(record.scales.info->name);
-    for (std::string& name : checkpoint.tensors_of(record)) {
+    if (coded) names.emplace_back(record.weight.info->name);
+    if (record.scales) names.emplace_back(record.scales.info->name);
+    for (const std::string_view name : checkpoint.tensors_of(record)) {
       const bool is_weight = name == record.weight.info->name;
       const bool is_vector = record.pre_quant_scale && name == record.pre_quant_scale.info->name;
-      if (!is_weight && !is_vector) names.insert(std::move(name));
+      if (!is_weight && !is_vector) names.push_back(name);
     }
   }
-  for (const auto& [name, reason] : checkpoint.harmless_tensors()) names.insert(name);
+  for (const auto& [name, reason] : checkpoint.harmless_tensors()) names.emplace_back(name);
+  std::sort(names.begin(), names.end());
   return names;
 }
 
-std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
-                                 const std::vector<LinearSummary>& linears,
-                                 std::vector<std::string>& skipped) {
+std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint, std::vector<std::string>& skipped) {
   std::vector<PassPiece> pieces;
   const auto add_numbers = [&](const TensorRef& ref) {
     const int64_t size = dtype_bits(ref.info->dtype) / 8;
     const int64_t n = ref.info->n_elements();
     for (int64_t at = 0; at < n; at += kPieceBytes / size) {
       const int64_t end = std::min(n, at + kPieceBytes / size);
-      pieces.push_back({-1, ref, at, end, (end - at) * size});
+      pieces.push_back({-1, nullptr, ref, at, end, (end - at) * size});
     }
   };
   std::set<std::string_view> stacks;  // of plain or FP8 weights, judged an expert at a time
-  for (size_t i = 0; i < linears.size(); ++i) {
-    if (!has_codes(linears[i].scheme) && !linears[i].expert) continue;
-    const LinearRecord& record = *checkpoint.linear(linears[i].module);
+  int64_t i = -1;                     // summaries stand in the order of the records
+  for (const auto& [module, record] : checkpoint.linears()) {
+    ++i;
     if (!has_codes(record.scheme)) {
       if (record.weight.expert < 0) continue;
       stacks.insert(record.weight.info->name);
@@ -109,7 +112,7 @@ std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
     const int64_t rows = std::max<int64_t>(1, kPieceBytes / row_bytes);
     for (int64_t row = 0; row < record.n; row += rows) {
       const int64_t end = std::min(record.n, row + rows);
-      pieces.push_back({static_cast<int64_t>(i), {}, row, end, (end - row) * row_bytes});
+      pieces.push_back({i, &record, {}, row, end, (end - row) * row_bytes});
     }
   }
   const auto judged = judged_elsewhere(checkpoint);
@@ -117,7 +120,7 @@ std::vector<PassPiece> plan_pass(const Checkpoint& checkpoint,
   int64_t unjudged_bytes = 0;
   std::string example;
   for (const auto& [name, ref] : checkpoint.tensors()) {
-    if (judged.contains(name) || stacks.contains(name)) continue;
+    if (std::binary_search(judged.begin(), judged.end(), name) || stacks.contains(name)) continue;
     if (!holds_floats(ref.info->dtype)) {
       if (n_unjudged++ == 0) example = name;
       unjudged_bytes += ref.info->n_bytes();
@@ -139,8 +142,7 @@ class BytePass {
       : context_(context), linears_(linears) {}
 
   int64_t run(const DiagnoseOptions& options, ThreadPool& pool) {
-    const std::vector<PassPiece> pieces =
-        plan_pass(context_.checkpoint, linears_, context_.skipped);
+    const std::vector<PassPiece> pieces = plan_pass(context_.checkpoint, context_.skipped);
     int64_t all = 0;
     for (const PassPiece& piece : pieces) all += piece.n_bytes;
     std::atomic<int64_t> done{0};
@@ -155,24 +157,33 @@ class BytePass {
         const int64_t so_far = done += piece.n_bytes;
         if (worker == 0 && options.progress) options.progress(so_far, all);
       });
-      for (size_t i = 0; i < n; ++i) take(pieces[begin + i], results[i]);
+      for (size_t i = 0; i < n; ++i) {
+        const PassPiece& piece = pieces[begin + i];
+        if (piece.n_bytes < kSmallPiece) give_back(piece);
+        take(piece, results[i]);
+      }
     }
+    finish_linear();
     finish_tensor();
     return all;
   }
 
  private:
-  // Pages are given back at once: what is resident does not grow with the model.
   void read(const PassPiece& piece, PieceResult& result) {
-    if (piece.linear < 0) {
+    if (piece.linear < 0)
       result.non_finite = count_non_finite(piece.tensor, piece.begin, piece.end);
+    else
+      result.statistics = code_statistics(*piece.record, piece.begin, piece.end);
+    if (piece.n_bytes >= kSmallPiece) give_back(piece);
+  }
+  // So that what is resident does not grow with the model.
+  static void give_back(const PassPiece& piece) {
+    if (piece.linear < 0) {
       const int64_t size = dtype_bits(piece.tensor.info->dtype) / 8;
       release_pages(piece.tensor, piece.begin * size, piece.end * size);
       return;
     }
-    const LinearRecord& record =
-        *context_.checkpoint.linear(linears_[static_cast<size_t>(piece.linear)].module);
-    result.statistics = code_statistics(record, piece.begin, piece.end);
+    const LinearRecord& record = *piece.record;
     for (const TensorRef* part : {&record.weight, &record.scales}) {
       if (record.column_major) {
         release_pages(*part);
@@ -184,15 +195,20 @@ class BytePass {
   }
   void take(const PassPiece& piece, const PieceResult& result) {
     if (piece.linear >= 0) {
-      auto& statistics = linears_[static_cast<size_t>(piece.linear)].statistics;
-      if (statistics == nullptr) statistics = std::make_shared<CodeStatistics>();
-      add(*statistics, result.statistics);
+      if (linear_ != piece.linear) finish_linear();
+      linear_ = piece.linear;
+      add(statistics_, result.statistics);
       return;
     }
     if (tensor_.info != piece.tensor.info) finish_tensor();
     tensor_ = piece.tensor;
     if (found_.count == 0) found_.first = result.non_finite.first;
     found_.count += result.non_finite.count;
+  }
+  void finish_linear() {
+    if (linear_ >= 0) linears_[static_cast<size_t>(linear_)].statistics = statistics_;
+    linear_ = -1;
+    statistics_ = {};
   }
   void finish_tensor() {
     if (tensor_) report_non_finite(context_, tensor_, found_);
@@ -202,7 +218,9 @@ class BytePass {
 
   CheckContext& context_;
   std::vector<LinearSummary>& linears_;
-  TensorRef tensor_;  // whose pieces are being added up
+  int64_t linear_ = -1;  // whose pieces are being added up
+  CodeStatistics statistics_;
+  TensorRef tensor_;  // likewise
   NonFinite found_;
 };
 
@@ -216,7 +234,7 @@ class KnownClean {
         linears_.begin(), linears_.end(), record.module,
         [](const LinearSummary& a, const std::string& module) { return a.module < module; });
     if (it == linears_.end() || it->module != record.module || !it->statistics) return false;
-    const auto& bytes = it->statistics->scale_bytes;
+    const auto bytes = it->statistics.unpack().scale_bytes;
     const auto none = [](int64_t n) { return n == 0; };
     return std::all_of(bytes.begin() + (record.scheme == Scheme::kNvfp4 ? 0x7F : 0xFF), bytes.end(),
                        none);
@@ -279,6 +297,7 @@ Diagnosis diagnose(const Checkpoint& checkpoint, const DiagnoseOptions& options,
   Diagnosis out;
   out.model = checkpoint.root().string();
   out.dialect = checkpoint.dialect();
+  out.linears.reserve(checkpoint.linears().size());
   for (const auto& [module, record] : checkpoint.linears())
     out.linears.push_back(summarize_linear(record));
   out.summary = summarize_checkpoint(checkpoint);

@@ -238,7 +238,7 @@ TEST(Diagnose, StacksOfExpertsAreJudgedAndWhatIsNoLinearIsNamed) {
   EXPECT_THAT(d.skipped, Contains(HasSubstr("1 tensors (16 bytes)")));
   EXPECT_EQ(d.linears.size(), 2U);
   EXPECT_EQ(d.linears[1].expert, 1);
-  EXPECT_EQ(d.linears[1].statistics->n_codes, 8 * 32);
+  EXPECT_EQ(d.linears[1].statistics.unpack().n_codes, 8 * 32);
   EXPECT_DOUBLE_EQ(d.summary.bits_per_weight, 4.25);
 }
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,8 +38,7 @@ struct LinearSummary {
   int64_t k = 0;
   std::optional<float> g;            // largest multiplier of its ranges, where it has any
   std::optional<float> input_scale;  // multiplier
-  // Of 4-bit linears; none under quick. Shared: large, and models have 100,000s of linears.
-  std::shared_ptr<CodeStatistics> statistics;
+  PackedStatistics statistics;       // of 4-bit linears; none under quick
 };
 
 struct DiagnosisSummary {
@@ -51,7 +49,7 @@ struct DiagnosisSummary {
   double bits_per_weight = 0;
   double quantized_share = 0;  // of the parameters in matrices
   int64_t checked_bytes = 0;
-  double seconds = 0;
+  double seconds = 0;  // of diagnose(); the command counts opening and what it adds as well
 };
 
 struct Diagnosis {

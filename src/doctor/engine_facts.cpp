@@ -57,8 +57,8 @@ struct FactSource {
   }
   // A tensor of the linear whose name `is` accepts, empty without one.
   std::string stored(const LinearRecord& record, bool (*is)(std::string_view)) const {
-    for (const std::string& name : checkpoint.tensors_of(record))
-      if (is(name)) return name;
+    for (const std::string_view name : checkpoint.tensors_of(record))
+      if (is(name)) return std::string(name);
     return {};
   }
   const Finding* finding(std::string_view slug) const {
@@ -91,10 +91,11 @@ void find_scale_bytes(FactSource& source, bool nan) {
     if (linear.scheme != Scheme::kNvfp4 || !linear.statistics) continue;
     const LinearRecord* record = source.checkpoint.linear(linear.module);
     if (record == nullptr || !record->scales) continue;
+    const CodeStatistics statistics = linear.statistics.unpack();
     int64_t n = 0;
     for (int byte = 0; byte < 256; ++byte)
       if (((byte & 0x7F) == kE4m3Nan) == nan && (nan || byte >= 0x80))
-        n += linear.statistics->scale_bytes[static_cast<size_t>(byte)];
+        n += statistics.scale_bytes[static_cast<size_t>(byte)];
     if (n > 0) source.add(*record, record->scales.info->name, static_cast<double>(n));
   }
   // Without statistics (quick) the scan's finding stands in.
@@ -118,20 +119,21 @@ std::string fused_layer_of(const FactSource& source, const LinearSummary& linear
 void find_small_scales(FactSource& source) {
   std::map<std::string, int> max_byte;
   const auto counts = [](const LinearSummary& linear) {
-    return linear.scheme == Scheme::kNvfp4 && linear.statistics && linear.statistics->n_blocks > 0;
+    return linear.scheme == Scheme::kNvfp4 && linear.statistics;
   };
   for (const LinearSummary& linear : source.diagnosis.linears) {
     if (!counts(linear)) continue;
     int& max = max_byte[fused_layer_of(source, linear)];
-    max = std::max(max, max_scale_byte(*linear.statistics));
+    max = std::max(max, max_scale_byte(linear.statistics.unpack()));
   }
   for (const LinearSummary& linear : source.diagnosis.linears) {
     if (!counts(linear)) continue;
-    const int64_t n = flushed_blocks(*linear.statistics, max_byte[fused_layer_of(source, linear)],
-                                     source.line.rescale);
+    const CodeStatistics statistics = linear.statistics.unpack();
+    const int64_t n =
+        flushed_blocks(statistics, max_byte[fused_layer_of(source, linear)], source.line.rescale);
     const LinearRecord* record = source.checkpoint.linear(linear.module);
     if (n == 0 || record == nullptr || !record->scales) continue;
-    const double share = static_cast<double>(n) / static_cast<double>(linear.statistics->n_blocks);
+    const double share = static_cast<double>(n) / static_cast<double>(statistics.n_blocks);
     source.add(*record, record->scales.info->name, share, share);
   }
 }
@@ -239,7 +241,7 @@ std::string_view module_last(std::string_view module) {
 bool in_experts(std::string_view name) { return name.find(".experts.") != std::string_view::npos; }
 
 std::string_view engine_dialect(const Checkpoint& checkpoint, const LinearRecord& record) {
-  for (const std::string& name : checkpoint.tensors_of(record))
+  for (const std::string_view name : checkpoint.tensors_of(record))
     if (const std::string_view dialect = suffix_dialect(name); !dialect.empty()) return dialect;
   return "";
 }

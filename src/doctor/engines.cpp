@@ -162,7 +162,7 @@ class EngineRun {
       const auto fits = [&name = name](const std::string& p) { return shell_match(p, name); };
       while (i < lines.size() && std::none_of(lines[i].second.begin(), lines[i].second.end(), fits))
         ++i;
-      gathered[i].add({name, "", false, {}, 0, 1});
+      gathered[i].add({std::string(name), "", false, {}, 0, 1});
     }
     for (size_t i = 0; i < lines.size(); ++i)
       if (gathered[i].count > 0 && !lines[i].first->effect.empty())
@@ -218,8 +218,8 @@ class EngineRun {
   }
 
   std::string scale_name(const LinearRecord& record, bool input) const {
-    for (const std::string& name : checkpoint_.tensors_of(record))
-      if (input ? is_input_scalar(name) : is_weight_scalar(name)) return name;
+    for (const std::string_view name : checkpoint_.tensors_of(record))
+      if (input ? is_input_scalar(name) : is_weight_scalar(name)) return std::string(name);
     return record.module;
   }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -56,11 +57,18 @@ bool has_effect(const std::vector<EnginePrediction>& all, std::string_view effec
                      [&](const EnginePrediction& p) { return p.effect == effect; });
 }
 
-LinearSummary nvfp4_summary(const std::string& module) {
+// With so many block scales of each byte.
+LinearSummary nvfp4_summary(const std::string& module,
+                            const std::map<size_t, int64_t>& scale_bytes) {
+  CodeStatistics statistics;
+  for (const auto& [byte, n] : scale_bytes) {
+    statistics.scale_bytes[byte] = n;
+    statistics.n_blocks += n;
+  }
   LinearSummary linear;
   linear.module = module;
   linear.scheme = Scheme::kNvfp4;
-  linear.statistics = std::make_shared<CodeStatistics>();
+  linear.statistics = statistics;
   return linear;
 }
 
@@ -209,8 +217,7 @@ TEST(Engines, NanBlockScaleIsNanInVllmAndZeroInLlamaCpp) {
   f.write_file("config.json", kLlama);
   const auto checkpoint = opened(f.write());
   Diagnosis full;
-  full.linears = {nvfp4_summary(kDown)};
-  full.linears[0].statistics->scale_bytes[0x7F] = 2;
+  full.linears = {nvfp4_summary(kDown, {{0x7F, 2}})};
   Diagnosis quick;  // without statistics: the scan's finding
   Finding finding;
   finding.id = "C1";
@@ -251,13 +258,9 @@ TEST(Engines, MarlinsMaximumIsThatOfTheFusedLayer) {
   f.write_file("config.json", kLlama);
   const auto checkpoint = opened(f.write());
   Diagnosis diagnosis;
-  diagnosis.linears = {nvfp4_summary("model.layers.2.mlp.gate_proj"),
-                       nvfp4_summary("model.layers.2.mlp.up_proj")};
-  diagnosis.linears[0].statistics->n_blocks = 64;
-  diagnosis.linears[0].statistics->scale_bytes[0x7E] = 64;
-  diagnosis.linears[1].statistics->n_blocks = 64;
-  diagnosis.linears[1].statistics->scale_bytes[0x04] = 16;  // 2^-7
-  diagnosis.linears[1].statistics->scale_bytes[0x38] = 48;
+  diagnosis.linears = {
+      nvfp4_summary("model.layers.2.mlp.gate_proj", {{0x7E, 64}}),
+      nvfp4_summary("model.layers.2.mlp.up_proj", {{0x04, 16}, {0x38, 48}})};  // 0x04: 2^-7
   const auto p = with_effect(predicted("vllm", *checkpoint, diagnosis), "flushed");
   EXPECT_EQ(p.symptom, "partly zeros");
   EXPECT_EQ(p.tensor, "model.layers.2.mlp.up_proj.weight_scale");
@@ -400,8 +403,7 @@ TEST(EngineTables, AUsersTableIsText) {
   f.write_file("config.json", kLlama);
   const auto checkpoint = opened(f.write());
   Diagnosis diagnosis;
-  diagnosis.linears = {nvfp4_summary(kDown)};
-  diagnosis.linears[0].statistics->scale_bytes[0x7F] = 1;
+  diagnosis.linears = {nvfp4_summary(kDown, {{0x7F, 1}})};
   const auto all = predict_by(*table, *checkpoint, diagnosis);
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0].symptom, "not known");  // no line about NaN

@@ -94,26 +94,26 @@ class PlainNames {
  public:
   explicit PlainNames(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
     for (const auto& [module, record] : checkpoint.linears())
-      for (const std::string& name : checkpoint.tensors_of(record)) of_linears_.insert(name);
+      for (const std::string_view name : checkpoint.tensors_of(record)) of_linears_.insert(name);
   }
 
-  bool is_plain(const std::string& name) const {
+  bool is_plain(std::string_view name) const {
     return !of_linears_.contains(name) && !checkpoint_.harmless_tensors().contains(name);
   }
 
   // Whether the other side should have it: not the scale of a linear that could not be read.
-  bool counts(const std::string& name, const TensorInfo& info) const {
-    const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
+  bool counts(std::string_view name, const TensorInfo& info) const {
+    const std::string_view last = name.substr(name.rfind('.') + 1);
     return is_plain(name) && is_plain_float(info.dtype) &&
            last.find("scale") == std::string_view::npos;
   }
 
  private:
   const Checkpoint& checkpoint_;
-  std::set<std::string, std::less<>> of_linears_;
+  std::set<std::string_view> of_linears_;
 };
 
-PlainDifference difference_of(const std::string& name, const TensorRef& here,
+PlainDifference difference_of(std::string_view name, const TensorRef& here,
                               const TensorRef& reference, ThreadPool& pool) {
   PlainDifference out;
   out.name = name;
@@ -150,11 +150,11 @@ PlainComparison compare_plain(const Checkpoint& checkpoint, const Checkpoint& re
     if (other && here.is_plain(name) && there.is_plain(name))
       out.tensors.push_back(difference_of(name, ref, other, pool));
     else if (!other && here.counts(name, *ref.info))
-      out.only_here.push_back(name);
+      out.only_here.emplace_back(name);
   }
   for (const auto& [name, ref] : reference.tensors())
     if (there.counts(name, *ref.info) && !checkpoint.tensor(name))
-      out.only_reference.push_back(name);
+      out.only_reference.emplace_back(name);
   return out;
 }
 

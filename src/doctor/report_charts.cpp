@@ -59,7 +59,7 @@ void add_to_cell(const LinearSummary& linear, LayerCell& cell, int64_t& n_bad_sc
     }
   }
   if (!linear.statistics) return;
-  const CodeStatistics& s = *linear.statistics;
+  const CodeStatistics s = linear.statistics.unpack();
   cell.n_blocks += s.n_blocks;
   cell.n_zero += s.n_zero_blocks;
   if (linear.scheme != Scheme::kNvfp4) return;

@@ -62,8 +62,8 @@ std::string code_chart(const Diagnosis& diagnosis) {
   for (const LinearSummary& linear : diagnosis.linears) {
     if (!linear.statistics || !is_quantized(linear.scheme)) continue;
     auto& counts = linear.scheme == Scheme::kNvfp4 ? nvfp4 : mxfp4;
-    for (int code = 0; code < 16; ++code)
-      counts[static_cast<size_t>(code)] += linear.statistics->codes(code);
+    const CodeStatistics s = linear.statistics.unpack();
+    for (int code = 0; code < 16; ++code) counts[static_cast<size_t>(code)] += s.codes(code);
   }
   const auto sum = [](const std::array<int64_t, 16>& counts) {
     int64_t n = 0;

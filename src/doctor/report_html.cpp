@@ -148,7 +148,7 @@ struct TensorShares {
 };
 
 TensorShares shares_of(const LinearSummary& linear) {
-  const CodeStatistics& s = *linear.statistics;
+  const CodeStatistics s = linear.statistics.unpack();
   const auto n = static_cast<double>(std::max<int64_t>(1, s.n_blocks));
   TensorShares t;
   t.linear = &linear;
@@ -169,7 +169,7 @@ TensorShares shares_of(const LinearSummary& linear) {
 std::string worst_table(const Diagnosis& diagnosis) {
   std::vector<TensorShares> worst;
   for (const LinearSummary& linear : diagnosis.linears)
-    if (has_codes(linear.scheme) && linear.statistics && linear.statistics->n_blocks > 0)
+    if (has_codes(linear.scheme) && linear.statistics)
       if (const TensorShares t = shares_of(linear); t.badness >= kWorthALook) worst.push_back(t);
   if (worst.empty()) return {};
   std::stable_sort(worst.begin(), worst.end(), [](const TensorShares& a, const TensorShares& b) {
@@ -241,7 +241,7 @@ std::string charts_section(const Diagnosis& diagnosis) {
   if (four_bit == 0)
     return out + "<p>No linear has 4-bit weights: there is nothing to chart.</p>\n</section>\n";
   const bool counted = std::any_of(diagnosis.linears.begin(), diagnosis.linears.end(),
-                                   [](const LinearSummary& l) { return l.statistics != nullptr; });
+                                   [](const LinearSummary& l) { return bool{l.statistics}; });
   const LayerGrid grid = layer_grid(diagnosis);
   out += global_scale_chart(grid);
   if (!counted)

@@ -124,7 +124,7 @@ LinearSummary four_bit(int64_t layer, const std::string& projection, float g) {
   l.scheme = Scheme::kNvfp4;
   l.n = l.k = 256;
   l.g = g;
-  l.statistics = std::make_shared<CodeStatistics>(gaussian_statistics());
+  l.statistics = gaussian_statistics();
   return l;
 }
 
@@ -158,13 +158,14 @@ Diagnosis sample() {
           1.0F + 0.25F * static_cast<float>((layer * 5 + static_cast<int64_t>(p) * 3) % 7);
       d.linears.push_back(
           four_bit(layer, projections[p], 3e-5F * wave * (1.0F + 0.4F * static_cast<float>(p))));
-      CodeStatistics& s = *d.linears.back().statistics;
+      CodeStatistics s = gaussian_statistics();
       s.scale_bytes[0x7E] = 1 + (layer * 7 + static_cast<int64_t>(p)) % 5;
       if (p < 2) s.scale_bytes[0x03] = layer % 4;
       if (layer == 20 && p == 6) {
         s.scale_bytes[0x7E] = 700;
         s.n_zero_blocks = 300;
       }
+      d.linears.back().statistics = s;
     }
   Finding error =
       finding("C1", "nan-block-scale", Severity::kError,
@@ -234,7 +235,9 @@ TEST(HtmlReport, EverythingFromTheCheckpointIsEscaped) {
   d.findings = {f};
   LinearSummary l = four_bit(1, evil, 1e-4F);
   l.module = evil;
-  l.statistics->n_zero_blocks = 4096;
+  CodeStatistics zeros = gaussian_statistics();
+  zeros.n_zero_blocks = 4096;
+  l.statistics = zeros;
   d.linears.push_back(l);
   l.layer.reset();
   d.linears.push_back(l);
@@ -355,7 +358,7 @@ TEST(HtmlReport, AModelWithoutFourBitLinearsHasNoCharts) {
   LinearSummary l = four_bit(0, "q_proj", 1e-4F);
   l.scheme = Scheme::kBf16;
   l.g.reset();
-  l.statistics.reset();
+  l.statistics = {};
   d.linears = {l};
   const std::string html = html_report(d);
   expect_well_formed(html);
@@ -367,7 +370,7 @@ TEST(HtmlReport, AModelWithoutFourBitLinearsHasNoCharts) {
 
 TEST(HtmlReport, QuickHasGlobalScalesAlone) {
   Diagnosis d = sample();
-  for (LinearSummary& l : d.linears) l.statistics.reset();
+  for (LinearSummary& l : d.linears) l.statistics = {};
   const std::string html = html_report(d);
   expect_well_formed(html);
   EXPECT_THAT(html, HasSubstr("id=\"scales-title\""));

@@ -55,9 +55,10 @@ th, td { text-align:right; padding:.25rem .5rem; border-bottom:1px solid var(--r
   white-space:nowrap; font-variant-numeric:tabular-nums; }
 th { font-weight:500; } thead th { color:var(--dim); }
 th:first-child { text-align:left; padding-left:0; }
+td:last-child { white-space:normal; }
 figure { margin:1.2rem 0 1.6rem; }
 figcaption { color:var(--dim); font-size:.88rem; }
-.scroll > svg { display:block; width:100%; min-width:30rem; height:auto; }
+.scroll > svg { display:block; width:100%; min-width:40rem; height:auto; }
 svg text { font-size:11px; fill:var(--dim); }
 .grid { stroke:var(--rule); stroke-width:1; } .axis { stroke:var(--dim); stroke-width:1; }
 .bar { fill:var(--c0); } .expected { stroke:var(--c1); stroke-width:2; }

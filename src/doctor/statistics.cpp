@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "checkpoint/row_order.h"
+#include "quant/count_bytes.h"
 #include "quant/count_codes.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
@@ -47,25 +48,6 @@ void count_rows(const LinearRecord& linear, int64_t row_begin, int64_t row_end,
       out.first_zero_row = row_begin + row;
 }
 
-// Eight tables, so that equal bytes in a row do not wait for each other.
-void count_scale_bytes(const uint8_t* bytes, int64_t n, std::array<int64_t, 256>& out) {
-  uint32_t tables[8][256] = {};
-  while (n > 0) {
-    const int64_t part = std::min<int64_t>(n, int64_t{1} << 30);
-    int64_t i = 0;
-    for (; i + 8 <= part; i += 8) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes + i, 8);
-      for (size_t j = 0; j < 8; ++j) ++tables[j][(word >> (8 * j)) & 0xFF];
-    }
-    for (; i < part; ++i) ++tables[0][bytes[i]];
-    for (size_t byte = 0; byte < 256; ++byte)
-      for (auto& table : tables) out[byte] += std::exchange(table[byte], 0U);
-    bytes += part;
-    n -= part;
-  }
-}
-
 // Bytes of the block (row, group) of 16 columns; the last of a row may be short.
 std::span<const uint8_t> block_codes(const LinearRecord& linear, int64_t row, int64_t group) {
   const auto* codes = reinterpret_cast<const uint8_t*>(linear.weight.bytes().data());
@@ -93,6 +75,17 @@ void find_lost_blocks(const LinearRecord& linear, int64_t row_begin, int64_t row
   }
 }
 
+// 4 q^2 of both codes of a byte: whole numbers.
+constexpr std::array<uint16_t, 256> kSquares = [] {
+  std::array<uint16_t, 256> squares{};
+  for (size_t byte = 0; byte < 256; ++byte)
+    for (const size_t code : {byte & 15, byte >> 4}) {
+      const float q = e2m1_decode(static_cast<uint8_t>(code));
+      squares[byte] = static_cast<uint16_t>(squares[byte] + static_cast<int>(4 * q * q));
+    }
+  return squares;
+}();
+
 // Mean square of q * S over evenly spread blocks.
 double sampled_rms(const LinearRecord& linear, int64_t row_begin, int64_t row_end) {
   const auto* scales = reinterpret_cast<const uint8_t*>(linear.scales.bytes().data());
@@ -108,17 +101,89 @@ double sampled_rms(const LinearRecord& linear, int64_t row_begin, int64_t row_en
     const int64_t at = row * linear.scales.info->shape[1] + (nvfp4 ? group : group / 2);
     const double s = nvfp4 ? double{e4m3_decode(scales[at])} : double{ue8m0_decode(scales[at])};
     if (!std::isfinite(s)) continue;
-    for (const uint8_t byte : block_codes(linear, row, group))
-      for (const int code : {byte & 0x0F, byte >> 4}) {
-        const double q = double{e2m1_decode(static_cast<uint8_t>(code))};
-        sum += q * q * s * s;
-        ++n_values;
-      }
+    const auto codes = block_codes(linear, row, group);
+    int squares = 0;
+    for (const uint8_t byte : codes) squares += kSquares[byte];
+    sum += 0.25 * squares * s * s;
+    n_values += 2 * static_cast<int64_t>(codes.size());
   }
   return n_values == 0 ? 0 : std::sqrt(sum / static_cast<double>(n_values));
 }
 
+// Every count, in one order; those that are -1 for "none" with 1 added.
+template <class Statistics, class Count>
+void for_each_count(Statistics& s, const Count& count) {
+  count(s.n_codes, 0);
+  count(s.n_blocks, 0);
+  for (auto* list : {&s.low, &s.high})
+    for (auto& n : *list) count(n, 0);
+  for (auto& n : s.scale_bytes) count(n, 0);
+  count(s.n_zero_blocks, 0);
+  count(s.n_full_blocks, 0);
+  count(s.n_zero_rows, 0);
+  count(s.first_zero_row, 1);
+  count(s.n_lost_blocks, 0);
+  count(s.first_lost_row, 1);
+  count(s.first_lost_group, 1);
+}
+
+// Seven bits a byte, the lowest first, bit 7 set where more follow: 300 is 0xAC 0x02.
+void put_number(uint64_t value, std::vector<uint8_t>& out) {
+  for (; value >= 0x80; value >>= 7U) out.push_back(static_cast<uint8_t>(value | 0x80));
+  out.push_back(static_cast<uint8_t>(value));
+}
+
+uint64_t take_number(const uint8_t*& at) {
+  uint64_t value = 0;
+  for (unsigned shift = 0;; shift += 7) {
+    value |= uint64_t{*at & 0x7FU} << shift;
+    if (*at++ < 0x80) return value;
+  }
+}
+
 }  // namespace
+
+// A run of zeros is one zero and how many follow it.
+PackedStatistics::PackedStatistics(const CodeStatistics& statistics) : rms_(statistics.rms) {
+  std::vector<uint8_t> bytes;
+  bytes.reserve(sizeof statistics);
+  int64_t n_zeros = 0;
+  const auto end_zeros = [&] {
+    if (n_zeros == 0) return;
+    bytes.push_back(0);
+    put_number(static_cast<uint64_t>(n_zeros - 1), bytes);
+    n_zeros = 0;
+  };
+  for_each_count(statistics, [&](int64_t count, int64_t add) {
+    if (count + add == 0) {
+      ++n_zeros;
+      return;
+    }
+    end_zeros();
+    put_number(static_cast<uint64_t>(count + add), bytes);
+  });
+  end_zeros();
+  bytes_.assign(bytes.begin(), bytes.end());  // no room to spare
+}
+
+CodeStatistics PackedStatistics::unpack() const {
+  CodeStatistics out;
+  out.rms = rms_;
+  if (bytes_.empty()) return out;
+  const uint8_t* at = bytes_.data();
+  uint64_t n_zeros = 0;
+  for_each_count(out, [&](int64_t& count, int64_t add) {
+    uint64_t value = 0;
+    if (n_zeros > 0) {
+      --n_zeros;
+    } else {
+      value = take_number(at);
+      if (value == 0) n_zeros = take_number(at);
+    }
+    count = static_cast<int64_t>(value) - add;
+  });
+  return out;
+}
 
 CodeStatistics code_statistics(const LinearRecord& linear, int64_t row_begin, int64_t row_end) {
   SX_CHECK(has_codes(linear.scheme));
@@ -134,7 +199,7 @@ CodeStatistics code_statistics(const LinearRecord& linear, int64_t row_begin, in
   count_rows(linear, row_begin, row_end, out);
   const int64_t columns = linear.scales.info->shape[1];
   const auto* scales = reinterpret_cast<const uint8_t*>(linear.scales.bytes().data());
-  count_scale_bytes(scales + row_begin * columns, (row_end - row_begin) * columns, out.scale_bytes);
+  count_bytes(scales + row_begin * columns, (row_end - row_begin) * columns, out.scale_bytes);
   if (linear.scheme == Scheme::kNvfp4 && out.scale_bytes[0] > 0)
     find_lost_blocks(linear, row_begin, row_end, out);
   out.rms = sampled_rms(linear, row_begin, row_end);

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "checkpoint/record.h"
 
@@ -31,6 +32,22 @@ struct CodeStatistics {
   int64_t codes(int value) const {
     return low[static_cast<size_t>(value)] + high[static_cast<size_t>(value)];
   }
+};
+
+// The same in a few hundred bytes, for models of hundreds of thousands of linears: each count in as
+// many bytes as it needs, so that none is ever cut off.
+class PackedStatistics {
+ public:
+  PackedStatistics() = default;
+  PackedStatistics(const CodeStatistics& statistics);         // NOLINT(google-explicit-constructor)
+  explicit operator bool() const { return !bytes_.empty(); }  // whether it holds any
+  CodeStatistics unpack() const;
+  double rms() const { return rms_; }
+  int64_t n_bytes() const { return static_cast<int64_t>(bytes_.size()); }
+
+ private:
+  double rms_ = 0;
+  std::vector<uint8_t> bytes_;
 };
 
 // Rows [row_begin, row_end) of a linear with codes (kNvfp4 or kMxfp4). Ranges of one linear are

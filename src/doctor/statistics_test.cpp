@@ -106,7 +106,33 @@ TEST(CodeStatistics, EqualsACountOfOneCodeAtATimeForEveryWidth) {
     CodeStatistics sum = code_statistics(*linear, 0, n / 2);
     add(sum, code_statistics(*linear, n / 2, n));
     expect_equal(sum, counted_slowly(bytes, k, 0, n));
+    expect_equal(PackedStatistics(sum).unpack(), sum);
   }
+}
+
+// A linear of more than 2^32 blocks, and the largest and smallest that each count can be.
+TEST(PackedStatistics, KeepsEveryCountWhole) {
+  EXPECT_FALSE(PackedStatistics());
+  CodeStatistics s;
+  expect_equal(PackedStatistics(s).unpack(), s);
+  s.n_blocks = (int64_t{5} << 32) + 1;
+  s.n_codes = 16 * s.n_blocks;
+  s.scale_bytes[0x7D] = s.n_blocks - 300;
+  s.scale_bytes[0x7E] = 300;
+  s.scale_bytes[0xFF] = INT64_MAX;
+  s.low[0] = 127;
+  s.low[15] = 128;
+  s.high[3] = int64_t{1} << 35;
+  s.n_zero_blocks = s.n_blocks;
+  s.first_zero_row = 0;
+  s.first_lost_group = int64_t{1} << 40;
+  s.rms = 0.3;
+  const PackedStatistics packed = s;
+  EXPECT_TRUE(packed);
+  EXPECT_LT(packed.n_bytes(), 100);
+  expect_equal(packed.unpack(), s);
+  EXPECT_EQ(packed.unpack().rms, 0.3);
+  EXPECT_EQ(packed.rms(), 0.3);
 }
 
 // 4 x 32 codes 1, 2 (0.5 and 1) under scales 1.0: mean square 0.625.

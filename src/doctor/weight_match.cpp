@@ -92,7 +92,7 @@ class WeightMatcher {
     std::vector<std::string> names;
     for (const auto& [module, record] : side.linears()) {
       if (seen_.contains(&record)) continue;
-      const std::vector<std::string> tensors = side.tensors_of(record);
+      const std::vector<std::string_view> tensors = side.tensors_of(record);
       const bool harmless = std::any_of(tensors.begin(), tensors.end(), [&](const auto& name) {
         return side.harmless_tensors().contains(name);
       });

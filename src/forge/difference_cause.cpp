@@ -42,7 +42,7 @@ std::vector<Elements> parameters_of(const Checkpoint& checkpoint, const LinearRo
     const int64_t last = (at.row + n_rows - 1) / record.block_n;
     out.push_back({record.scales, first * columns, (last - first + 1) * columns, columns, "scale"});
   }
-  for (const std::string& name : checkpoint.tensors_of(record)) {
+  for (const std::string_view name : checkpoint.tensors_of(record)) {
     const TensorRef tensor = checkpoint.tensor(name);
     if (!tensor || name == record.weight.info->name ||
         (record.scales && name == record.scales.info->name))

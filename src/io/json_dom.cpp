@@ -50,6 +50,21 @@ tl::expected<simdjson::dom::element, JsonParseError> parse_dom(simdjson::dom::pa
   return tl::unexpected(JsonParseError{Code::kInput, {0, simdjson::error_message(error)}});
 }
 
+std::string_view kind_name(const simdjson::dom::element& value) {
+  using simdjson::dom::element_type;
+  switch (value.type()) {
+    case element_type::NULL_VALUE: return "null";
+    case element_type::BOOL: return "a boolean";
+    case element_type::INT64:
+    case element_type::UINT64: return "an integer";
+    case element_type::DOUBLE: return "a fraction";
+    case element_type::STRING: return "a string";
+    case element_type::ARRAY: return "an array";
+    case element_type::OBJECT: break;
+  }
+  return "an object";
+}
+
 std::optional<size_t> find_duplicate(const std::vector<std::string_view>& keys) {
   if (keys.size() <= kFewKeys) {
     for (size_t i = 1; i < keys.size(); ++i)

@@ -26,6 +26,8 @@ struct JsonParseError {
 tl::expected<simdjson::dom::element, JsonParseError> parse_dom(simdjson::dom::parser& parser,
                                                                std::string& text, int max_depth);
 
+std::string_view kind_name(const simdjson::dom::element& value);  // "an integer", "an object"
+
 // The index of the first key that stands earlier in the list too, or nullopt.
 std::optional<size_t> find_duplicate(const std::vector<std::string_view>& keys);
 

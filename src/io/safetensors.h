@@ -35,6 +35,8 @@ struct SafetensorsLimits {
   int64_t max_name_bytes = 4096;
   int64_t max_rank = 8;
   int64_t max_metadata_bytes = 16 << 20;
+  // No limit: of larger headers this much is parsed at a time, with the same result.
+  int64_t parsed_at_once_bytes = 1 << 20;
 };
 
 struct TensorInfo {

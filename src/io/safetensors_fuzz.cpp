@@ -53,15 +53,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   const SafetensorsLimits limits{.max_header_bytes = 1 << 20, .max_tensors = 1000};
   const auto file = SafetensorsFile::open(path, limits);
+  SafetensorsLimits in_pieces = limits;
+  in_pieces.parsed_at_once_bytes = 1;
+  const auto again = SafetensorsFile::open(path, in_pieces);
+  SX_CHECK(file.has_value() == again.has_value(), "a header in pieces is another header");
   if (file) {
     check_sound(*file, static_cast<int64_t>(size));
+    check_sound(*again, static_cast<int64_t>(size));
+    SX_CHECK(std::ranges::equal(file->tensors(), again->tensors(),
+                                [](const TensorInfo& a, const TensorInfo& b) {
+                                  return a.name == b.name && a.dtype == b.dtype &&
+                                         a.shape == b.shape;
+                                }) &&
+                 file->metadata() == again->metadata(),
+             "a header in pieces has other tensors");
   } else {
     SX_CHECK(file.error().code == Code::kInput && !file.error().text.empty(), "error without text");
     const bool control = std::any_of(file.error().text.begin(), file.error().text.end(),
                                      [](char c) { return static_cast<uint8_t>(c) < 0x20; });
     SX_CHECK(!control, "control character in a message");
-    SX_CHECK(SafetensorsFile::open(path, limits).error().text == file.error().text,
-             "two errors for one file");
+    SX_CHECK(again.error().text == file.error().text, "two errors for one file");
   }
   std::filesystem::remove(path);
   return 0;

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "io/json_dom.h"
+#include "io/object_pieces.h"
 #include "io/quote.h"
 #include "io/safetensors.h"
 
@@ -21,20 +22,6 @@ using simdjson::dom::element;
 using simdjson::dom::element_type;
 
 constexpr int kHeaderDepth = 8;  // an honest header nests three deep
-
-std::string_view kind_name(const element& value) {
-  switch (value.type()) {
-    case element_type::NULL_VALUE: return "null";
-    case element_type::BOOL: return "a boolean";
-    case element_type::INT64:
-    case element_type::UINT64: return "an integer";
-    case element_type::DOUBLE: return "a fraction";
-    case element_type::STRING: return "a string";
-    case element_type::ARRAY: return "an array";
-    case element_type::OBJECT: break;
-  }
-  return "an object";
-}
 
 std::string shape_text(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -55,15 +42,52 @@ class HeaderReader {
     SX_CHECK(out.data_begin <= file_bytes_, "header of {} bytes in a file of {}", json.size(),
              file_bytes_);
     data_bytes_ = file_bytes_ - out.data_begin;
-    simdjson::dom::parser parser;
-    SX_ASSIGN(const simdjson::dom::object root, parse(parser, json));
-    SX_TRY(read_entries(root));
+    if (!read_in_pieces(json)) SX_TRY(read_whole(json));
     return check_layout();
   }
 
   SafetensorsHeader out;
 
  private:
+  Status read_whole(std::string& json) {
+    simdjson::dom::parser parser;
+    SX_ASSIGN(const simdjson::dom::object root, parse(parser, json));
+    int64_t n_tensors = 0;
+    for (const auto [key, value] : root)
+      if (key != "__metadata__" && n_tensors++ >= limits_.max_tensors)
+        return bad({}, "too many tensors: expected at most {} (limit max_tensors), found more",
+                   limits_.max_tensors);
+    begin_entries(n_tensors);
+    return read_entries(root);
+  }
+
+  // A large header without a fault. False where it is small, or where there is one: which of them
+  // comes first in the fixed order is for read_whole to say.
+  bool read_in_pieces(const std::string& json) {
+    if (static_cast<int64_t>(json.size()) <= limits_.parsed_at_once_bytes) return false;
+    const auto object = cut_object(json, limits_.parsed_at_once_bytes);
+    if (!object || object->n_members > limits_.max_tensors) return false;
+    begin_entries(object->n_members);
+    simdjson::dom::parser parser;
+    std::string text;
+    for (const std::string_view piece : object->pieces) {
+      text.assign("{").append(piece).append("}");
+      const auto root = parse_dom(parser, text, kHeaderDepth);
+      if (!root) return false;
+      const simdjson::dom::object members = root->get_object().value_unsafe();
+      if (members.size() == 0 || !read_entries(members)) return false;
+    }
+    return true;
+  }
+
+  void begin_entries(int64_t n_tensors) {
+    out.tensors.clear();
+    out.tensors.reserve(static_cast<size_t>(n_tensors));
+    out.names.reserve(static_cast<size_t>(n_tensors));
+    out.metadata.clear();
+    has_metadata_ = false;
+  }
+
   template <class... Args>
   tl::unexpected<Error> bad(std::optional<int64_t> offset, fmt::format_string<Args...> format,
                             Args&&... args) const {
@@ -109,17 +133,9 @@ class HeaderReader {
   }
 
   Status read_entries(const simdjson::dom::object& root) {
-    int64_t n_tensors = 0;
-    for (const auto [key, value] : root)
-      if (key != "__metadata__" && n_tensors++ >= limits_.max_tensors)
-        return bad({}, "too many tensors: expected at most {} (limit max_tensors), found more",
-                   limits_.max_tensors);
-    out.tensors.reserve(static_cast<size_t>(n_tensors));
-    out.names.reserve(static_cast<size_t>(n_tensors));
-    bool has_metadata = false;
     for (const auto [key, value] : root) {
       if (key == "__metadata__") {
-        if (std::exchange(has_metadata, true))
+        if (std::exchange(has_metadata_, true))
           return bad({}, "'__metadata__': duplicate name: expected it once, found two");
         SX_TRY(read_metadata(value));
         continue;
@@ -359,6 +375,7 @@ class HeaderReader {
   std::string shown_;  // path_ as messages show it
   const SafetensorsLimits& limits_;
   int64_t data_bytes_ = 0;
+  bool has_metadata_ = false;
 };
 
 }  // namespace

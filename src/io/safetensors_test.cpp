@@ -26,6 +26,7 @@ class SafetensorsRows : public testing::Test {
     EXPECT_THAT(e.text, testing::StartsWith(path.string() + ": "));
     EXPECT_EQ(e.where.file, path.string());
     EXPECT_THAT(e.text, testing::Not(HasSubstr("\n")));
+    EXPECT_EQ(error_of(SafetensorsFile::open(path, in_pieces(limits))).text, e.text);
     return e;
   }
   std::string text(std::string_view bytes, const SafetensorsLimits& limits = {}) {
@@ -37,12 +38,55 @@ class SafetensorsRows : public testing::Test {
   SafetensorsFile good(std::string_view bytes, const SafetensorsLimits& limits = {}) {
     auto file = SafetensorsFile::open(dir_.file("m.safetensors", bytes), limits);
     if (!file) throw std::runtime_error(file.error().text);
+    expect_same(*file, SafetensorsFile::open(file->path(), in_pieces(limits)));
     return std::move(*file);
+  }
+  // A member at a time, as headers of more than a megabyte are parsed.
+  static SafetensorsLimits in_pieces(SafetensorsLimits limits) {
+    limits.parsed_at_once_bytes = 1;
+    return limits;
+  }
+  static void expect_same(const SafetensorsFile& a, const Result<SafetensorsFile>& b) {
+    ASSERT_TRUE(b) << b.error().text;
+    EXPECT_EQ(a.metadata(), b->metadata());
+    ASSERT_EQ(a.tensors().size(), b->tensors().size());
+    for (size_t i = 0; i < a.tensors().size(); ++i) {
+      const TensorInfo& x = a.tensors()[i];
+      const TensorInfo& y = b->tensors()[i];
+      EXPECT_EQ(x.name, y.name);
+      EXPECT_EQ(x.dtype, y.dtype);
+      EXPECT_EQ(x.shape, y.shape);
+      EXPECT_EQ(x.begin, y.begin);
+      EXPECT_EQ(x.end, y.end);
+      EXPECT_EQ(b->find(x.name), &y);
+    }
   }
   TempDir dir_;
 };
 
 const std::string kFour = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+
+// What a cut between members must not hide or break, held against parsing the whole by the fixture.
+TEST_F(SafetensorsRows, HeaderInPieces) {
+  const std::string b = R"("b":{"dtype":"U8","shape":[0],"data_offsets":[4,4]})";
+  const std::string a = kFour.substr(0, kFour.size() - 1);
+  const SafetensorsFile file = good(safetensors_bytes(
+      a + " ,\n" + R"("__metadata__":{"x":"},{","\\":"\"]"},)" + b + "}  ", "data"));
+  EXPECT_EQ(file.tensors().size(), 2U);
+  EXPECT_EQ(file.metadata().at("x"), "},{");
+  EXPECT_EQ(file.metadata().at("\\"), "\"]");
+  for (const std::string& json :
+       {a + ",}", a + ", }", a + ",," + b + "}", a + "," + b + "]", a + "," + b, a + "," + b + "}}",
+        a + "," + b + "}\n", a + "}," + b + "}", "{," + b + "}",
+        a + "," + b.substr(0, b.size() - 2) + "}}", a + R"(,"b":[1})" + "}", a + R"(,"b)",
+        a + R"(,"b":"\)"}) {
+    SCOPED_TRACE(json);
+    EXPECT_THAT(header_error(json, "data"), HasSubstr("the header"));
+  }
+  // A fault of syntax comes before one of an entry, wherever they stand.
+  EXPECT_THAT(header_error(R"({"a":1,"b":})"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(header_error(a + "," + kFour.substr(1), "data"), HasSubstr("duplicate name"));
+}
 
 TEST_F(SafetensorsRows, Row01EmptyFileAndOneToSevenBytes) {
   EXPECT_THAT(text(""), HasSubstr("too short for a header length: expected at least 8 bytes, found "

@@ -137,7 +137,7 @@ std::optional<GlobalScale> global_scale_of(const Checkpoint& checkpoint, const L
     ++range_idx;
   }
   if (out.range == nullptr) return std::nullopt;
-  for (const std::string& name : checkpoint.tensors_of(record)) {
+  for (const std::string_view name : checkpoint.tensors_of(record)) {
     const bool is_other = name == record.weight.info->name || name.find("input_") != name.npos ||
                           (record.scales && name == record.scales.info->name) ||
                           (record.pre_quant_scale && name == record.pre_quant_scale.info->name);

@@ -38,15 +38,15 @@ bool is_plain(DType dtype) {
 }  // namespace
 
 void Binder::consume(const LinearRecord& record) {
-  for (std::string& name : checkpoint_.tensors_of(record)) {
+  for (const std::string_view name : checkpoint_.tensors_of(record)) {
     // A stack is consumed when all its experts are.
     if (record.weight.expert >= 0) {
-      std::set<int64_t>& experts = consumed_experts_[name];
+      std::set<int64_t>& experts = consumed_experts_[std::string(name)];
       experts.insert(record.weight.expert);
       const TensorRef stack = checkpoint_.tensor(record.weight.info->name);
       if (static_cast<int64_t>(experts.size()) < stack.info->shape[0]) continue;
     }
-    consumed_.insert(std::move(name));
+    consumed_.emplace(name);
   }
 }
 
@@ -183,7 +183,7 @@ std::vector<std::string> Binder::left_over() const {
   for (const auto& [name, tensor] : checkpoint_.tensors())
     if (!consumed_.contains(name) && !checkpoint_.harmless_tensors().contains(name) &&
         !allows(checkpoint_.allowed(), "C16", name))
-      left.push_back(name);
+      left.emplace_back(name);
   return left;
 }
 

@@ -108,7 +108,8 @@ void write_plain(const std::string& golden, DType dtype, const std::filesystem::
   ASSERT_TRUE(checkpoint.has_value());
   for (const auto& [module, record] : (*checkpoint)->linears()) {
     if (!is_quantized(record.scheme)) continue;
-    for (const std::string& name : (*checkpoint)->tensors_of(record)) c.tensors.erase(name);
+    for (const std::string_view name : (*checkpoint)->tensors_of(record))
+      c.tensors.erase(std::string(name));
     std::vector<float> values(static_cast<size_t>(record.n * record.k));
     dequantize_rows(record, 0, record.n, values.data());
     TestTensor tensor = testing::bf16_tensor({record.n, record.k}, values);

@@ -49,7 +49,7 @@ int64_t count_chunks(const uint8_t* bytes, int64_t n_bytes, CodeCounts& counts) 
 }
 
 // Below this the kernels' sums cost more to begin and to end than they save.
-constexpr int64_t kWorthwhile = 16 << 10;
+constexpr int64_t kWorthwhile = 2 << 10;
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// count_codes for AVX2.
+// count_codes and count_bytes for AVX2.
 #include <immintrin.h>
 
 #include "quant/count_codes_vec.h"
@@ -16,6 +16,12 @@ struct Avx2 {
   static V bytes(int byte) { return _mm256_set1_epi8(static_cast<char>(byte)); }
   static V shuffle(V table, V index) { return _mm256_shuffle_epi8(table, index); }
   static V and_(V a, V b) { return _mm256_and_si256(a, b); }
+  static V xor_(V a, V b) { return _mm256_xor_si256(a, b); }
+  static V add_saturated(V a, V b) { return _mm256_adds_epu8(a, b); }
+  static V min8(V a, V b) { return _mm256_min_epu8(a, b); }
+  static V max8(V a, V b) { return _mm256_max_epu8(a, b); }
+  static V add64(V a, V b) { return _mm256_add_epi64(a, b); }
+  static V sum_bytes(V v) { return _mm256_sad_epu8(v, zero()); }
   static V add8(V a, V b) { return _mm256_add_epi8(a, b); }
   template <int kShift>
   static V shift_right(V v) {
@@ -40,7 +46,11 @@ struct Avx2 {
 }  // namespace
 
 int64_t count_codes_avx2(const uint8_t* bytes, int64_t n_bytes, CodeCountsRaw& raw) {
-  return CodeCounter<Avx2>::run(bytes, n_bytes, raw);
+  return OneHotCounter<Avx2>::count_codes(bytes, n_bytes, raw);
+}
+
+int64_t count_bytes_avx2(const uint8_t* bytes, int64_t n_bytes, uint64_t counts[256]) {
+  return OneHotCounter<Avx2>::count_bytes(bytes, n_bytes, counts);
 }
 
 }  // namespace sextant

@@ -1,4 +1,4 @@
-// count_codes for AVX-512 (F, BW).
+// count_codes and count_bytes for AVX-512 (F, BW).
 #include <immintrin.h>
 
 #include "quant/count_codes_vec.h"
@@ -16,6 +16,12 @@ struct Avx512 {
   static V bytes(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
   static V shuffle(V table, V index) { return _mm512_shuffle_epi8(table, index); }
   static V and_(V a, V b) { return _mm512_and_si512(a, b); }
+  static V xor_(V a, V b) { return _mm512_xor_si512(a, b); }
+  static V add_saturated(V a, V b) { return _mm512_adds_epu8(a, b); }
+  static V min8(V a, V b) { return _mm512_min_epu8(a, b); }
+  static V max8(V a, V b) { return _mm512_max_epu8(a, b); }
+  static V add64(V a, V b) { return _mm512_add_epi64(a, b); }
+  static V sum_bytes(V v) { return _mm512_sad_epu8(v, zero()); }
   static V add8(V a, V b) { return _mm512_add_epi8(a, b); }
   template <int kShift>
   static V shift_right(V v) {
@@ -39,7 +45,11 @@ struct Avx512 {
 }  // namespace
 
 int64_t count_codes_avx512(const uint8_t* bytes, int64_t n_bytes, CodeCountsRaw& raw) {
-  return CodeCounter<Avx512>::run(bytes, n_bytes, raw);
+  return OneHotCounter<Avx512>::count_codes(bytes, n_bytes, raw);
+}
+
+int64_t count_bytes_avx512(const uint8_t* bytes, int64_t n_bytes, uint64_t counts[256]) {
+  return OneHotCounter<Avx512>::count_bytes(bytes, n_bytes, counts);
 }
 
 }  // namespace sextant

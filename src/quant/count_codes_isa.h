@@ -1,4 +1,4 @@
-// What the per-ISA files of count_codes give it.
+// What the per-ISA files give to count_codes and count_bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +14,9 @@ struct CodeCountsRaw {
 // Both return the bytes they took.
 int64_t count_codes_avx2(const uint8_t* bytes, int64_t n_bytes, CodeCountsRaw& raw);
 int64_t count_codes_avx512(const uint8_t* bytes, int64_t n_bytes, CodeCountsRaw& raw);
+
+// Sets the counts of the bytes that are there, and returns how many it took.
+int64_t count_bytes_avx2(const uint8_t* bytes, int64_t n_bytes, uint64_t counts[256]);
+int64_t count_bytes_avx512(const uint8_t* bytes, int64_t n_bytes, uint64_t counts[256]);
 
 }  // namespace sextant

@@ -1,4 +1,5 @@
 """Cases from practice, sections 1 to 3: scale values, fused projections, dialects. Each test is named after its case."""
+import math
 import re
 import struct
 
@@ -356,6 +357,21 @@ def test_C038_mxfp4_read_as_mxfp4(sextant, tmp_path, dtype, byte, first):
         return
     assert sextant.doctor(path, "--strict").holds().dialect == "mxfp4"
     assert sextant.first(path, "m", 32) == [first, 2 * first] * 16
+
+
+def test_one_huge_block_of_mxfp4(sextant, tmp_path):
+    """Found by 10,000 plants: a finite scale of 2^119 makes every result infinite, and no sample of blocks needs to meet it."""
+    scales = patched(fill("F8_E8M0", [48, 64], 127), 64 * 9 + 5, 127 + 119)
+    path = write(tmp_path / "m", {"m.weight": fill("U8", [48, 1024], 0x21), "m.weight_scale": scales}, MXFP4)
+    sextant.doctor(path).holds(warning("P12", "weight-size-outlier", tensor="m.weight_scale", value=2.0 ** 119, says="2^119 (byte 0xF6)"))
+
+
+@pytest.mark.parametrize("g, outlier", [(0.5, False), (2.0, True), (2.0 ** -16, False), (2.0 ** -17, True)])
+def test_size_of_a_linear_without_others_of_its_kind(sextant, tmp_path, g, outlier):
+    """Found by 10,000 plants: in a file of few linears no median tells. Codes 0.5 and 1 under scales of 1 have an rms of sqrt(5 / 8)."""
+    path = write(tmp_path / "m", {**fixture.linear(LIN, 64, 32, input_scale=False), LIN + ".weight_scale_2": f32(g)}, modelopt())
+    found = [f for f in sextant.doctor(path).document["findings"] if f["id"] == "P12"]
+    assert [f["value"] for f in found] == ([pytest.approx(math.sqrt(0.625) * g)] if outlier else [])
 
 
 def test_C041_square_matrix_orientation(sextant, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from . import arithmetic, fixture
 from .fixture import array, f32, fill, patched, write
-from .report import error, warning
+from .report import error, note, warning
 
 N_EXPERTS, HIDDEN, INNER = 3, 512, 256  # 131,072 weights and more an expert's projection: enough for statistics
 EXPERTS = "model.layers.5.mlp.experts."
@@ -159,6 +159,22 @@ def test_bad_global_scale_of_one_expert(sextant, tmp_path, layout, value):
     path = write(tmp_path / "m", tensors, config)
     sextant.doctor(path).holds(error("C3", "bad-scalar-scale", tensor=name, layer=5, expert=1, count=1, value=value, says="expert 1",
                                      offset=fixture.data_offset(path / "model.safetensors", name) + 4))
+
+
+@pytest.mark.parametrize("layout", ["modelopt rows", "modelopt columns"])
+def test_gate_and_up_of_one_expert_with_scales_of_their_own(sextant, tmp_path, layout):
+    """C14 as for parts stored one by one: [E, 2] global scales, of which expert 1 has two that differ by 1.5, the others none."""
+    tensors, _, config = made(layout)
+    name = EXPERTS + "gate_up_proj"
+    scales = np.frombuffer(tensors[name + "_weight_scale_2"][2], np.float32)
+    both = np.stack([scales, scales], axis=1)
+    tensors[name + "_weight_scale_2"] = array(both, "F32")
+    sextant.doctor(write(tmp_path / "same", tensors, config)).holds()
+    assert not [f for f in sextant.doctor(tmp_path / "same").document["findings"] if f["id"] == "C14"]
+    both[1, 1] *= 1.5
+    tensors[name + "_weight_scale_2"] = array(both, "F32")
+    sextant.doctor(write(tmp_path / "own", tensors, config)).holds(
+        note("C14", "fused-scale-ratio", tensor=name, layer=5, expert=1, count=1, value=1.5, says="1.5000"))
 
 
 @pytest.mark.parametrize("layout", ["gpt-oss", "modelopt rows", "modelopt columns"])

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -117,6 +118,17 @@ def test_status_with_a_lock(sextant, tmp_path, kind):
     assert (path / "sextant.lock.json").exists() == (kind != "unreadable")
     assert sextant("doctor", path).returncode == status
     assert sextant("doctor", path, "--strict").returncode == strict
+
+
+def test_seconds_include_opening(sextant, tmp_path):
+    """Of a header of 60,000 tensors without a byte, opening is most of the work and of the time."""
+    header = json.dumps({f"t.{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(60_000)}).encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    start = time.monotonic()
+    summary = sextant.json("doctor", path, "--quick")["summary"]
+    wall = time.monotonic() - start
+    assert summary["tensors"] == 60_000 and 0.5 * wall < summary["seconds"] < wall
 
 
 def test_a_checkpoint_that_cannot_be_read_has_no_word_of_an_engine(sextant, tmp_path):

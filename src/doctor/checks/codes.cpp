@@ -184,15 +184,26 @@ void check_nibbles(CheckContext& context, const LinearSummary& linear, const Cod
 // it, and the maximum may then lie in any of them.
 struct ScaleGroup {
   const LinearSummary* first = nullptr;
-  CodeStatistics sum;
+  int64_t n_codes = 0;
+  int64_t n_blocks = 0;
+  int64_t n_saturated = 0;
+  bool only_powers = true;
+  uint8_t top = 0;
+
+  void add(const CodeStatistics& s) {
+    n_codes += s.n_codes;
+    n_blocks += s.n_blocks;
+    n_saturated += s.scale_bytes[kMaxScale];
+    only_powers = only_powers && only_powers_of_two(s);
+    top = std::max(top, largest_scale(s));
+  }
 };
 
 void check_group(CheckContext& context, const ScaleGroup& group) {
-  const CodeStatistics& s = group.sum;
-  if (s.n_codes < kMinCodes) return;
+  if (group.n_codes < kMinCodes) return;
   const LinearSummary& linear = *group.first;
-  const double saturated = share_of(s.scale_bytes[kMaxScale], s.n_blocks);
-  const bool powers = only_powers_of_two(s);
+  const double saturated = share_of(group.n_saturated, group.n_blocks);
+  const bool powers = group.only_powers;
   if (saturated > kSaturatedShare && !powers) {
     Finding f = about_linear(
         context, linear, "C6", "saturated-scales", Severity::kWarning,
@@ -205,7 +216,7 @@ void check_group(CheckContext& context, const ScaleGroup& group) {
     f.expected = "at most 1 %";
     context.findings.add(std::move(f), saturated);
   }
-  const uint8_t top = largest_scale(s);
+  const uint8_t top = group.top;
   const auto near = [&](int byte) { return top >= byte - 1 && top <= byte + 1; };
   // 448; 384 and 256 of four-over-six; 72 of W4A8 (nvfp4.md 3.1).
   if (powers || near(0x7E) || near(0x7C) || near(0x78) || near(0x69)) return;
@@ -228,12 +239,12 @@ void check_codes(CheckContext& context) {
   int64_t n_small = 0;
   for (const LinearSummary& linear : context.linears) {
     if (!linear.statistics) continue;
-    const CodeStatistics& s = *linear.statistics;
+    const CodeStatistics s = linear.statistics.unpack();
     check_lost_blocks(context, linear, s);
     if (linear.scheme == Scheme::kNvfp4 && linear.g) {
       ScaleGroup& group = groups[{linear.layer.value_or(-1), *linear.g}];
       if (group.first == nullptr) group.first = &linear;
-      add(group.sum, s);
+      group.add(s);
     }
     if (s.n_codes < kMinCodes) {
       ++n_small;

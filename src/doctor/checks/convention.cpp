@@ -23,6 +23,10 @@ constexpr double kSmallestDivisor = 5;
 constexpr double kSameFile = 0.95;  // share of the votes that makes it the file's convention
 constexpr double kSizeOutlier = 30;
 constexpr double kFileOutlier = 300;
+constexpr double kLeastRms = 1e-5;
+constexpr double kMostRms = 1;
+constexpr int kUe8m0One = 127;          // the byte of 2^0
+constexpr int kLargestMxExponent = 10;  // weights of 4000 and more; trained ones stay below 2^6
 
 struct Votes {
   int64_t n = 0;
@@ -150,12 +154,48 @@ void check_size_group(CheckContext& context, const SizeGroup& group,
   }
 }
 
+// 3.1.3 for each linear by itself, so that a file of few linears is judged too.
+void check_plausible_size(CheckContext& context, const LinearSummary& linear, double size) {
+  if (size >= kLeastRms && size <= kMostRms) return;
+  Finding f = about_global(
+      context, *context.checkpoint.linear(linear.module), "P12", "weight-size-outlier",
+      Severity::kWarning,
+      fmt::format("{}: its weights have an rms of {:.3g}; those of trained linears lie within {} "
+                  "to {}: a broken global scale",
+                  quote_name(linear.module), size, kLeastRms, kMostRms),
+      "compare the layer with its source (doctor --against)");
+  f.value = size;
+  f.expected = fmt::format("{} to {}", kLeastRms, kMostRms);
+  context.findings.add(std::move(f), size > 1 ? size : 1 / size);
+}
+
+// MXFP4 has no global scale to be broken, but one block can make every result infinite.
+void check_largest_block(CheckContext& context, const LinearSummary& linear) {
+  const CodeStatistics s = linear.statistics.unpack();
+  int top = 0xFE;  // 0xFF is NaN: C1
+  while (top > 0 && s.scale_bytes[static_cast<size_t>(top)] == 0) --top;
+  const int exponent = top - kUe8m0One;
+  if (exponent <= kLargestMxExponent) return;
+  Finding f = about_tensor(
+      context.checkpoint.linear(linear.module)->scales, "P12", "weight-size-outlier",
+      Severity::kWarning,
+      fmt::format("{}: its largest block scale is 2^{} (byte 0x{:02X}), where trained weights stay "
+                  "below 2^6: a broken block",
+                  quote_name(linear.module), exponent, top),
+      "compare the layer with its source (doctor --against)");
+  f.value = std::ldexp(1.0, exponent);
+  f.expected = fmt::format("at most 2^{}", kLargestMxExponent);
+  context.findings.add(std::move(f), exponent);
+}
+
 void check_weight_sizes(CheckContext& context) {
   std::map<std::string, SizeGroup> projections;
   SizeGroup all{"all linears of this file", kFileOutlier, {}};
   for (const LinearSummary& linear : context.linears) {
-    if (linear.scheme != Scheme::kNvfp4 || !linear.statistics || !linear.g) continue;
-    const double size = linear.statistics->rms * double{*linear.g};
+    if (!linear.statistics) continue;
+    if (linear.scheme == Scheme::kMxfp4) check_largest_block(context, linear);
+    if (linear.scheme != Scheme::kNvfp4 || !linear.g) continue;
+    const double size = linear.statistics.rms() * double{*linear.g};
     if (!(size > 0) || !std::isfinite(size)) continue;
     all.sizes.emplace_back(size, &linear);
     if (!linear.layer) continue;
@@ -167,6 +207,8 @@ void check_weight_sizes(CheckContext& context) {
   std::set<const LinearSummary*> reported;
   for (const auto& [projection, group] : projections) check_size_group(context, group, reported);
   check_size_group(context, all, reported);
+  for (const auto& [size, linear] : all.sizes)
+    if (!reported.contains(linear)) check_plausible_size(context, *linear, size);
 }
 
 // More than half of the scales on the grid one way and under 1 % the other way decides; no producer

@@ -47,7 +47,7 @@ Finding lacks(const char* id, const char* slug, Severity severity, std::string n
   return f;
 }
 
-using Signature = std::set<std::string>;
+using Signature = std::set<std::string, std::less<>>;
 
 void check_layers(CheckContext& context) {
   std::map<int64_t, Signature> layers;
@@ -99,17 +99,18 @@ void check_missing_layers(CheckContext& context) {
 
 // Experts of a layer: numbers without gaps, as many as the config counts, all with the same parts.
 void check_experts(CheckContext& context) {
-  std::map<std::string, std::map<int64_t, Signature>> blocks;  // by "...mlp.experts"
+  using Parts = std::set<std::string_view>;  // names live as long as the checkpoint
+  std::map<std::string_view, std::map<int64_t, Parts>> blocks;  // by "...mlp.experts"
   for (const auto& [name, ref] : context.checkpoint.tensors()) {
     // Only weights count: a scale without one is C15.
     if (!name.ends_with(".weight") && !name.ends_with(".weight_packed")) continue;
     const size_t at = name.find(".experts.");
-    if (at == std::string::npos) continue;
+    if (at == std::string_view::npos) continue;
     const NamePosition position = name_position(name);
     if (!position.expert || context.checkpoint.harmless_tensors().contains(name)) continue;
     const size_t begin = name.find('.', at + 9);
     const size_t end = name.rfind('.');
-    if (begin == std::string::npos || end <= begin) continue;
+    if (begin == std::string_view::npos || end <= begin) continue;
     blocks[name.substr(0, at + 8)][*position.expert].insert(
         name.substr(begin + 1, end - begin - 1));
   }
@@ -119,8 +120,8 @@ void check_experts(CheckContext& context) {
       continue;
     const size_t at = module.find(".experts.");
     if (at == std::string::npos) continue;
-    blocks[module.substr(0, at + 8)][record.weight.expert].insert(
-        module.substr(module.rfind('.') + 1));
+    const std::string_view name = module;
+    blocks[name.substr(0, at + 8)][record.weight.expert].insert(name.substr(name.rfind('.') + 1));
   }
   int64_t declared = 0;
   for (const char* name :
@@ -129,7 +130,7 @@ void check_experts(CheckContext& context) {
   for (const auto& [block, experts] : blocks) {
     // Without a count in the config, gaps may be what an expert-parallel slice leaves.
     const int64_t n = declared > 0 ? declared : experts.rbegin()->first + 1;
-    Signature all;
+    Parts all;
     for (const auto& [expert, parts] : experts) all.insert(parts.begin(), parts.end());
     for (int64_t e = 0; e < std::min<int64_t>(n, 100'000); ++e) {
       const auto it = experts.find(e);
@@ -140,7 +141,7 @@ void check_experts(CheckContext& context) {
                   fmt::format("{} has no expert {}; {} are expected", quote_name(block), e, n)));
         continue;
       }
-      for (const std::string& part : all)
+      for (const std::string_view part : all)
         if (!it->second.contains(part))
           context.findings.add(lacks(
               "E2", "missing-expert", Severity::kError, fmt::format("{}.{}.{}", block, e, part),

@@ -11,6 +11,7 @@ namespace {
 // How the two vectors of a pair (k, k + 1) are read.
 struct FromBf16 {
   static constexpr bool kBlocks = false;
+  static constexpr bool kScaled = true;
   static constexpr int64_t kGroupBytes = 64;
   static void load(const unsigned char* w, int64_t, Floats out[2]) {
     const Bits v = load_b(w);
@@ -21,6 +22,12 @@ struct FromBf16 {
 // The panel of kFp4Words: sums by blocks.
 struct FromCodes : FromBf16 {
   static constexpr bool kBlocks = true;
+};
+// The panel of kNvfp4, whose weights have their block scales in them: sums by blocks all the same,
+// so that NVFP4 inputs give the bits of every other table (ActForm::kNvfp4).
+struct FromScaled : FromBf16 {
+  static constexpr bool kBlocks = true;
+  static constexpr bool kScaled = false;
 };
 struct FromF16 {
   static constexpr bool kBlocks = false;
@@ -70,7 +77,7 @@ void tile_f32(const Tile& t) {
     for (int i = 0; i < kTokens; ++i) acc[g][i] = tile_start(t, g, i);
   const auto* x = static_cast<const float*>(t.x);
   if constexpr (Weights::kBlocks)
-    run_blocks<kGroups, kTokens, 2 * kTokens>(
+    run_blocks<kGroups, kTokens, 2 * kTokens, Weights::kScaled>(
         t, x, acc, [&](const unsigned char* w, const float* from, int64_t n, auto& sums) {
           add_pairs<Weights, kGroups, kTokens>(w, t.w_stride, from, n, sums);
         });
@@ -132,6 +139,7 @@ struct F32Kernel {
   static TileFunction tile(Layout layout, int64_t groups, int64_t width) {
     if (layout == Layout::kF32) return tile_of<FromF32>(groups, width);
     if (layout == Layout::kFp4Words) return tile_of<FromCodes>(groups, width);
+    if (layout == Layout::kNvfp4) return tile_of<FromScaled>(groups, width);
     if (layout == Layout::kF16) return tile_of<FromF16>(groups, width);
     return tile_of<FromBf16>(groups, width);
   }

@@ -294,8 +294,9 @@ inline void run_groups(const LinearTask& t, Tile tile, int64_t width) {
 }
 
 // A chain of blocks: each block's sums from zero by add(w, x, n_pairs, sums), then one FMA by its
-// scales. x has kWords words a pair.
-template <int kGroups, int kTokens, int kWords, class Word, class Add>
+// scales; by 1 where the weights have theirs in them (kScaled false). x has kWords words
+// a pair.
+template <int kGroups, int kTokens, int kWords, bool kScaled = true, class Word, class Add>
 inline void run_blocks(const Tile& t, const Word* x, Floats acc[kGroups][kTokens], Add&& add) {
   const unsigned char* w = t.w;
   const float* scales = t.block_scales;
@@ -308,13 +309,13 @@ inline void run_blocks(const Tile& t, const Word* x, Floats acc[kGroups][kTokens
     add(w, x, 8, sums);
 #pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) {
-      const Floats scale = load_f(scales + g * kGroupRows);
+      const Floats scale = kScaled ? load_f(scales + g * kGroupRows) : set1_f(1.0F);
 #pragma GCC unroll 16
       for (int i = 0; i < kTokens; ++i) acc[g][i] = fma_f(sums[g][i], scale, acc[g][i]);
     }
     w += 8 * t.w_stride;
     x += 8 * kWords;
-    scales += t.block_stride;
+    if constexpr (kScaled) scales += t.block_stride;
   }
 }
 

@@ -245,7 +245,7 @@ bool Policy::wants_input_scale(std::string_view module, const LinearRecord& reco
       continue;  // sound ones only
     if (rule->act == Act::kA4Static && has_codes(record.scheme)) return true;
     if (rule->act == Act::kA8Fp8 && is_fp8(record.scheme)) return true;
-    if (can_follow(rule->act, record, warmup_scales.contains(module)) == Unmet::kNone) return false;
+    if (can_follow(rule->act, record, /*warmed_up=*/true) == Unmet::kNone) return false;
   }
   return false;
 }

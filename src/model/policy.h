@@ -88,6 +88,7 @@ struct Policy {
   LinearPolicy for_router(std::string_view module, const LinearRecord& record) const;
 
   // Whether the checkpoint's input scale is to be used for this linear, if there were a sound one.
+  // May be asked before a4:warmup has measured.
   bool wants_input_scale(std::string_view module, const LinearRecord& record) const;
 };
 

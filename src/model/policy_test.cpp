@@ -168,7 +168,7 @@ TEST(Policy, the_last_rule_that_a_linear_can_follow_wants_its_input_scale) {
   EXPECT_FALSE(wants({"a4:static", "attn.*=a16,weights=bf16"}, "attn.q", nvfp4));
   EXPECT_TRUE(wants({"a4:static", "attn.*=a16,weights=bf16"}, "mlp.up", nvfp4));
   EXPECT_TRUE(wants({"a4:static", "attn.*=auto"}, "attn.q", nvfp4));
-  EXPECT_TRUE(wants({"a4:static", "attn.*=a4:warmup"}, "attn.q", nvfp4));  // nothing was measured
+  EXPECT_FALSE(wants({"a4:static", "attn.*=a4:warmup"}, "attn.q", nvfp4));
   EXPECT_FALSE(wants({"a4:static", "attn.*=a4:token"}, "attn.q", nvfp4));
   EXPECT_TRUE(wants({"a4:static", "a8:fp8"}, "attn.q", nvfp4));
   EXPECT_TRUE(wants({"a8:fp8"}, "attn.q", fp8));

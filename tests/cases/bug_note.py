@@ -20,11 +20,13 @@ STATES = {
     "right": "the input scales of attention are right",
     "other-data": "they were calibrated on other data: an eighth of what the layer sees",
     "reciprocal": "they are stored the other way round, so that the divisor is read as a multiplier",
+    "reciprocal-all": "all input scales of the model are stored the other way round",
     "zeros": "they are 0: never loaded, or never calibrated",
     "nan": "they are NaN",
     "denormal": "they are 1e-40",
     "missing": "they are not in the file, while the config says that they are",
     "cast": "right, but the attention's weights went through a cast without saturation: block scales 0x7F",
+    "experts": "no broken state: attention in BF16, to see the experts alone",
 }
 DIALECTS = {"modelopt": ("weight", "weight_scale_2", "input_scale"),
             "compressed-tensors": ("weight_packed", "weight_global_scale", "input_global_scale")}
@@ -85,7 +87,7 @@ def input_scale(state, amax, dialect):
     if state in broken:
         return broken[state]
     g = np.float32(amax / (OTHERS if state == "other-data" else 1)) / np.float32(2688)
-    is_divisor = (dialect == "compressed-tensors") != (state == "reciprocal")
+    is_divisor = (dialect == "compressed-tensors") != state.startswith("reciprocal")
     return np.float32(1) / g if is_divisor else g
 
 
@@ -106,21 +108,23 @@ def tensors_of(weights, amax, dialect, state):
     tensors = {}
     for name, values in weights.items():
         module = name.removesuffix(".weight")
-        if module not in amax or module == "lm_head" or module.endswith("mlp.gate"):
+        attention = module in ATTENTION
+        if module not in amax or module == "lm_head" or module.endswith("mlp.gate") or (attention and state == "experts"):
             tensors[name] = fixture.array(values, "BF16")
             continue
-        attention = module in ATTENTION
         codes, scales, scalar = quantized(values, dialect, saturating=not (attention and state == "cast"))
         tensors |= {f"{module}.{codes_name}": fixture.array(codes, "U8"), f"{module}.weight_scale": fixture.array(scales, "F8_E4M3"),
                     f"{module}.{global_name}": fixture.f32(scalar, shape)}
-        scale = input_scale(state if attention else "right", amax[module], dialect)
+        scale = input_scale(state if attention or state == "reciprocal-all" else "right", amax[module], dialect)
         if scale is not None:
             tensors[f"{module}.{input_name}"] = fixture.f32(scale, shape)
     return tensors
 
 
-def quantization(dialect):
+def quantization(dialect, state):
     ignore = ["lm_head", "*.mlp.gate"] if dialect == "modelopt" else ["lm_head", "re:.*mlp.gate$"]
+    if state == "experts":
+        ignore.append("*self_attn*" if dialect == "modelopt" else "re:.*self_attn.*")
     if dialect != "modelopt":
         return fixture.compressed_tensors(ignore), None
     config = fixture.modelopt(ignore, **fixture.modelopt_groups(fixture.ARGS), producer={"name": "modelopt", "version": "0.37.0"})
@@ -133,8 +137,8 @@ def write_all(sextant, at, dialect="modelopt", states=STATES):
     fixture.write_files(at, {"ids.json": ids})
     fixture.write(at / "bf16", {name: fixture.array(values, "BF16") for name, values in weights.items()}, config)
     amax = calibrated(sextant, at / "bf16", at / "ids.json", at)
-    fields, sidecar = quantization(dialect)
     for state in states:
+        fields, sidecar = quantization(dialect, state)
         fixture.write(at / state, tensors_of(weights, amax, dialect, state), {**config, **fields}, sidecar)
     return weights, amax
 

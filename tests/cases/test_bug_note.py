@@ -44,7 +44,7 @@ class Note:
         return self.sextant.json("trace", self.at / state, "--ids", self.ids, *options, status=status)
 
     def warmed(self, state):
-        """The third policy of the note: scales measured on text."""
+        """Options of the note's first remedy: scales measured on text."""
         if state not in self.scales:
             file = self.at / f"{state}.scales.json"
             done = self.sextant("calibrate", self.at / state, "--ids", self.ids, "-o", file)

@@ -84,6 +84,11 @@ int64_t count_exceeded(const InputScales& scales) {
   });
 }
 
+int64_t count_far_off(const InputScales& scales) {
+  return std::count_if(scales.modules.begin(), scales.modules.end(),
+                       [](const auto& at) { return is_stored_far_off(at.second); });
+}
+
 std::string unreached_text(const InputScales& scales) {
   std::vector<std::string> named;
   for (const UnreachedExpert& expert : scales.unreached) {
@@ -112,6 +117,11 @@ void say_summary(const InputScales& scales, bool has_quantized, double seconds) 
     note("the model has no quantized linear: the scales are for a checkpoint made from it");
   if (const int64_t n = count_exceeded(scales); n > 0)
     note("{} stored scale{} for less than this text reaches", n, n == 1 ? " is" : "s are");
+  if (const int64_t n = count_far_off(scales); n > 0)
+    warn(
+        "{} stored scale{} for more than 4096 times what this text reaches, as if written in the "
+        "other convention: not kept",
+        n, n == 1 ? " is" : "s are");
   if (const int64_t n = counts.at(ScaleSource::kNone); n > 0)
     warn("{} linear{} no scale: nothing came by but zeros, and none is stored", n,
          n == 1 ? " has" : "s have");

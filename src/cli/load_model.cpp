@@ -96,6 +96,23 @@ Status refuse_said_once(std::span<const Finding> findings) {
   return refused;
 }
 
+// Input scales that were inverted are sound numbers: no load sees what is wrong with them. Like
+// other errors about activation scales they refuse policies that would use them.
+Status refuse_inverted_inputs(const Checkpoint& checkpoint, std::span<const Finding> findings,
+                              std::span<const std::string> specs) {
+  std::vector<Finding> inverted;
+  std::copy_if(findings.begin(), findings.end(), std::back_inserter(inverted),
+               [](const Finding& f) { return f.id == "P10" && f.activation_only; });
+  SX_ASSIGN(const Policy policy, parse_policy(specs));
+  const auto& linears = checkpoint.linears();
+  const bool uses = std::any_of(linears.begin(), linears.end(), [&](const auto& linear) {
+    const auto& [module, record] = linear;
+    return record.scheme == Scheme::kNvfp4 && record.input_scale &&
+           policy.wants_input_scale(module, record);
+  });
+  return refuse_errors(inverted, uses);
+}
+
 }  // namespace
 
 void show_findings(std::span<const Finding> findings) {
@@ -154,6 +171,7 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
                       refuses_load);
   show_findings(warnings);
   SX_TRY(refuse_said_once(quick.findings));
+  SX_TRY(refuse_inverted_inputs(*checkpoint, quick.findings, options.policies));
   show_findings(check_lock(*checkpoint, LockDepth::kFingerprint, quick));
   std::error_code error;
   if (std::filesystem::exists(loaded.root / "tokenizer.json", error)) {

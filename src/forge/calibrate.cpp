@@ -112,7 +112,7 @@ void choose_own(InputScaleEntry& entry, double headroom) {
   entry.g.reset();
   entry.source = ScaleSource::kNone;
   const double measured = entry.measured ? headroom * entry.measured->amax : 0;
-  const double stored = entry.stored ? entry.stored->amax : 0;
+  const double stored = entry.stored && !is_stored_far_off(entry) ? entry.stored->amax : 0;
   const double g = std::max(measured, stored) / double{kNvfp4Range};
   if (!is_usable_multiplier(g)) return;
   entry.g = static_cast<float>(g);
@@ -120,6 +120,11 @@ void choose_own(InputScaleEntry& entry, double headroom) {
 }
 
 }  // namespace
+
+bool is_stored_far_off(const InputScaleEntry& entry) {
+  return entry.measured && entry.stored && entry.measured->amax > 0 &&
+         entry.measured->amax < kLowestRatio * entry.stored->amax;
+}
 
 void choose_multipliers(InputScales& scales) {
   std::map<std::string, float> largest;  // by peers

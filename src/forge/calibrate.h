@@ -41,9 +41,16 @@ Result<InputScales> calibrate(const Model& model, const Checkpoint& checkpoint,
 std::vector<std::vector<int32_t>> calibration_windows(std::span<const int32_t> ids, int64_t window,
                                                       int64_t max_windows);
 
+// The stored scale is for inputs so much larger that what came by lies below r = kLowestRatio,
+// where trace alarms: it would flush them to zero, and is most likely a divisor stored as a
+// multiplier.
+constexpr double kLowestRatio = 0x1p-12;  // nvfp4.md 6.2
+bool is_stored_far_off(const InputScaleEntry& entry);
+
 // From what was measured and stored: g and source of every entry, and `unreached`. The larger of
-// headroom * measured amax and stored amax is kept. An expert of a layer in `expert_tokens` that no
-// token chose keeps what is stored, else takes the largest g of the layer's other experts.
+// headroom * measured amax and stored amax is kept, unless the latter is far off. An expert of a
+// layer in `expert_tokens` that no token chose keeps what is stored, else takes the largest g of
+// the layer's other experts.
 void choose_multipliers(InputScales& scales);
 
 // The text of `--text builtin`: prompts of many kinds and lengths, written for this.

@@ -132,6 +132,8 @@ TEST(ChooseMultipliers, TheLargerOfMeasuredWithHeadroomAndStored) {
   scales.modules["measured is larger"] = entry(336, 1344);  // 8 * 336 = 2688
   scales.modules["stored is larger"] = entry(168, 2688);    // 8 * 168 = 1344
   scales.modules["stored"] = entry(std::nullopt, 1344);
+  scales.modules["stored, r = 2^-12"] = entry(5376 * 0x1p-12, 5376);
+  scales.modules["a divisor stored"] = entry(2688 * 0x1p-15, 2688 * 0x1p+12);
   scales.modules["zeros"] = entry(0, std::nullopt);
   scales.modules["zeros, stored"] = entry(0, 1344);
   scales.modules["nothing"] = entry(std::nullopt, std::nullopt);
@@ -145,6 +147,8 @@ TEST(ChooseMultipliers, TheLargerOfMeasuredWithHeadroomAndStored) {
   is("measured is larger", 1.0F, ScaleSource::kMeasured);
   is("stored is larger", 1.0F, ScaleSource::kStored);
   is("stored", 0.5F, ScaleSource::kStored);
+  is("stored, r = 2^-12", 2.0F, ScaleSource::kStored);
+  is("a divisor stored", 0x1p-12F, ScaleSource::kMeasured);
   is("zeros", std::nullopt, ScaleSource::kNone);
   is("zeros, stored", 0.5F, ScaleSource::kStored);
   is("nothing", std::nullopt, ScaleSource::kNone);

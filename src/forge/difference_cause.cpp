@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "model/weights.h"
 #include "quant/convert.h"
+#include "quant/nvfp4.h"
 #include "quant/ratio_name.h"
 
 namespace sextant {
@@ -201,6 +202,22 @@ void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const Linea
                               tensor.info->name, kinds, times, n_off, n_rows);
 }
 
+// Weights that are not to blame leave the input: how far it goes beyond the scale that it is
+// quantized by is what trace measures.
+void note_input_scale(const ComparedModel& a, const ComparedModel& b, const ComparedTap& tap,
+                      const LinearRow& at, DifferenceCause& cause) {
+  const LinearPolicy policy = policy_of(b.model, tap);
+  const TensorRef scale = input_scale_of(b.checkpoint, at.stored_module);
+  if (policy.act != Act::kA4Static || !scale || !at.record->input_scale ||
+      is_same_arithmetic(policy_of(a.model, tap), policy))
+    return;
+  cause.tensors.push_back(scale.info->name);
+  cause.message +=
+      fmt::format(", or go beyond {:.4g}, the amax that {} is made for (trace has r)",
+                  double{kNvfp4Range} * double{*at.record->input_scale} * double{policy.headroom},
+                  scale.info->name);
+}
+
 // Of a tap without parameters, or whose parameters are the same: what else it depends on.
 DifferenceCause other_cause(const ComparedModel& a, const ComparedModel& b,
                             const ComparedTap& tap) {
@@ -260,7 +277,8 @@ DifferenceCause find_difference_cause(const ComparedModel& a, const ComparedMode
                   is_a ? 'a' : 'b');
   }
   if (!tap.module.empty() && tap.difference.b2 == 0 && tap.difference.a2 > 0)
-    return of_bad(find_dead_cause(b.checkpoint, b.model.config(), tap.module), 'b');
+    return of_bad(
+        find_dead_cause(b.checkpoint, b.model.config(), tap.module, policy_of(b.model, tap)), 'b');
 
   DifferenceCause cause;
   const bool is_table = tap.name == "embed";
@@ -283,8 +301,10 @@ DifferenceCause find_difference_cause(const ComparedModel& a, const ComparedMode
         if (is_comparable(theirs, mine)) note_pair(theirs, mine, cause);
       }
     }
-    if (cause.tensors.empty() && !is_one_form)
+    if (cause.tensors.empty() && !is_one_form) {
       note_values(b.checkpoint, at_a, at_b, n_rows, pool, cause);
+      if (cause.kind == "weight") note_input_scale(a, b, tap, at_b, cause);
+    }
   } else if (const std::string norm = norm_of_tap(tap.name, tap.layer); !norm.empty()) {
     const TensorRef in_a = a.checkpoint.tensor(norm);
     const TensorRef in_b = b.checkpoint.tensor(norm);

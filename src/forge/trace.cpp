@@ -75,7 +75,8 @@ void explain(const Model& model, const Checkpoint& checkpoint, std::span<const i
   }
   for (const TracedTap* tap : taps.dead())
     report.dead.push_back(
-        {tap->name, tap->layer, tap->module, find_dead_cause(checkpoint, config, tap->module)});
+        {tap->name, tap->layer, tap->module,
+         find_dead_cause(checkpoint, config, tap->module, model.linear_policy(tap->module))});
 }
 
 }  // namespace

@@ -11,12 +11,13 @@
 #include "base/checked.h"
 #include "model/weights.h"
 #include "quant/convert.h"
+#include "quant/nvfp4.h"
 
 namespace sextant {
 namespace {
 
-constexpr std::array<std::string_view, 7> kCauseNames = {
-    "weight", "scale", "global-scale", "bias", "norm", "embedding", "range"};
+constexpr std::array<std::string_view, 8> kCauseNames = {
+    "weight", "scale", "global-scale", "input-scale", "bias", "norm", "embedding", "range"};
 
 // Elements [begin, begin + n) of a stored tensor, as float32.
 std::vector<float> values_at(const TensorRef& tensor, int64_t begin, int64_t n) {
@@ -121,6 +122,21 @@ BadTapCause range_cause(const FirstBadTap::Found& found) {
   return cause;
 }
 
+// Under a scale for far larger inputs every block scale rounds to 0, and with it the block: up to
+// 6 * 2^-10 * g, since S = e4m3(amax / (6 g)) and 2^-10 is E4M3's tie to 0 (nvfp4.md 4.2).
+std::optional<BadTapCause> flushed_cause(const Checkpoint& checkpoint, const LinearRow& at,
+                                         const LinearPolicy& policy) {
+  const TensorRef scale = input_scale_of(checkpoint, at.stored_module);
+  if (policy.act != Act::kA4Static || !scale || !at.record->input_scale) return std::nullopt;
+  const std::vector<float> stored = values_at(scale, 0, 1);
+  if (stored.empty()) return std::nullopt;
+  const double g = double{*at.record->input_scale} * double{policy.headroom};
+  return element_cause(
+      CauseKind::kInputScale, scale, 0, {}, stored[0],
+      fmt::format(", made for inputs up to {:.4g}: blocks of up to {:.4g} become zero",
+                  double{kNvfp4Range} * g, 6 * 0x1p-10 * g));
+}
+
 }  // namespace
 
 std::string_view cause_name(CauseKind kind) { return kCauseNames[static_cast<size_t>(kind)]; }
@@ -146,6 +162,11 @@ std::optional<GlobalScale> global_scale_of(const Checkpoint& checkpoint, const L
   if (!out.tensor) return std::nullopt;
   out.element = out.tensor.info->n_elements() > range_idx ? range_idx : 0;
   return out;
+}
+
+TensorRef input_scale_of(const Checkpoint& checkpoint, const std::string& stored_module) {
+  const TensorRef multiplier = checkpoint.tensor(stored_module + ".input_scale");
+  return multiplier ? multiplier : checkpoint.tensor(stored_module + ".input_global_scale");
 }
 
 std::string norm_of_tap(std::string_view tap, int64_t layer) {
@@ -206,7 +227,7 @@ BadTapCause find_cause(const Checkpoint& checkpoint, const ModelConfig& config,
 }
 
 BadTapCause find_dead_cause(const Checkpoint& checkpoint, const ModelConfig& config,
-                            std::string_view module) {
+                            std::string_view module, const LinearPolicy& policy) {
   BadTapCause unknown;
   unknown.message =
       "its scales and weights are not zero: the products are below the range of "
@@ -227,7 +248,8 @@ BadTapCause find_dead_cause(const Checkpoint& checkpoint, const ModelConfig& con
   }
   std::vector<float> values(static_cast<size_t>(record.k));
   dequantize_rows(record, at.row, 1, values.data());
-  if (std::any_of(values.begin(), values.end(), [](float w) { return w != 0.0F; })) return unknown;
+  if (std::any_of(values.begin(), values.end(), [](float w) { return w != 0.0F; }))
+    return flushed_cause(checkpoint, at, policy).value_or(unknown);
   BadTapCause cause;
   cause.kind = CauseKind::kWeight;
   cause.tensor = record.weight.info->name;

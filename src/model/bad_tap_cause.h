@@ -13,10 +13,20 @@
 #include "checkpoint/directory.h"
 #include "model/config.h"
 #include "model/first_bad_tap.h"
+#include "model/policy.h"
 
 namespace sextant {
 
-enum class CauseKind : uint8_t { kWeight, kScale, kGlobalScale, kBias, kNorm, kEmbedding, kRange };
+enum class CauseKind : uint8_t {
+  kWeight,
+  kScale,
+  kGlobalScale,
+  kInputScale,
+  kBias,
+  kNorm,
+  kEmbedding,
+  kRange
+};
 std::string_view cause_name(CauseKind kind);  // "weight", "scale", ..., "range"
 
 struct BadTapCause {
@@ -35,9 +45,12 @@ BadTapCause find_cause(const Checkpoint& checkpoint, const ModelConfig& config,
                        const FirstBadTap::Found& found, std::optional<int32_t> token);
 
 // Why the output of a linear is zero although its input is not: a global scale, the block scales,
-// or the weights.
+// the weights, or, where the policy quantizes by it, the checkpoint's input scale.
 BadTapCause find_dead_cause(const Checkpoint& checkpoint, const ModelConfig& config,
-                            std::string_view module);
+                            std::string_view module, const LinearPolicy& policy = {});
+
+// The checkpoint's input scale for a module: input_scale or input_global_scale; empty if none.
+TensorRef input_scale_of(const Checkpoint& checkpoint, const std::string& stored_module);
 
 // The norm whose output a tap is, by its checkpoint name; empty for other taps.
 std::string norm_of_tap(std::string_view tap, int64_t layer);

@@ -239,10 +239,15 @@ LinearPolicy Policy::for_router(std::string_view module, const LinearRecord& rec
   return policy;
 }
 
-bool Policy::uses_input_scales() const {
-  return std::any_of(rules.begin(), rules.end(), [](const PolicyRule& rule) {
-    return rule.act == Act::kA4Static || rule.act == Act::kA8Fp8;  // auto takes sound ones only
-  });
+bool Policy::wants_input_scale(std::string_view module, const LinearRecord& record) const {
+  for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
+    if (rule->act == Act::kAuto || !shell_match(rule->pattern, module))
+      continue;  // sound ones only
+    if (rule->act == Act::kA4Static && has_codes(record.scheme)) return true;
+    if (rule->act == Act::kA8Fp8 && is_fp8(record.scheme)) return true;
+    if (can_follow(rule->act, record, /*warmed_up=*/true) == Unmet::kNone) return false;
+  }
+  return false;
 }
 
 InputQuantizer input_quantizer(const LinearPolicy& policy, const LinearRecord& record) {

@@ -87,7 +87,9 @@ struct Policy {
   // else.
   LinearPolicy for_router(std::string_view module, const LinearRecord& record) const;
 
-  bool uses_input_scales() const;  // of the checkpoint
+  // Whether the checkpoint's input scale is to be used for this linear, if there were a sound one.
+  // May be asked before a4:warmup has measured.
+  bool wants_input_scale(std::string_view module, const LinearRecord& record) const;
 };
 
 // Whether a linear stored like this can take its activations so, and if not, why.

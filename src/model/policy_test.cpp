@@ -152,9 +152,28 @@ TEST(Policy, auto_takes_sound_input_scales_and_says_why) {
   EXPECT_EQ(of(policy, "x", record_of(Scheme::kNvfp4)).act, Act::kA16);
   EXPECT_EQ(of(policy, "x").act, Act::kA16);
   EXPECT_EQ(of(policy, "x").unmet, Unmet::kNone);
-  EXPECT_FALSE(policy->uses_input_scales());
   EXPECT_EQ(of(parse({"f32", "auto,quantizer=B"}), "x").act, Act::kF32);
   EXPECT_EQ(of(parse({"auto,quantizer=B"}), "x", nvfp4).quantizer, Nvfp4Profile::kB);
+}
+
+// What a broken input scale refuses: the policies of its own linear, not those of others.
+TEST(Policy, the_last_rule_that_a_linear_can_follow_wants_its_input_scale) {
+  const LinearRecord nvfp4 = record_of(Scheme::kNvfp4);
+  const LinearRecord fp8 = record_of(Scheme::kFp8Tensor);
+  const auto wants = [](std::initializer_list<const char*> specs, const char* module,
+                        const LinearRecord& record) {
+    return parse({specs.begin(), specs.end()})->wants_input_scale(module, record);
+  };
+  EXPECT_TRUE(wants({"a4:static"}, "attn.q", nvfp4));
+  EXPECT_FALSE(wants({"a4:static", "attn.*=a16,weights=bf16"}, "attn.q", nvfp4));
+  EXPECT_TRUE(wants({"a4:static", "attn.*=a16,weights=bf16"}, "mlp.up", nvfp4));
+  EXPECT_TRUE(wants({"a4:static", "attn.*=auto"}, "attn.q", nvfp4));
+  EXPECT_FALSE(wants({"a4:static", "attn.*=a4:warmup"}, "attn.q", nvfp4));
+  EXPECT_FALSE(wants({"a4:static", "attn.*=a4:token"}, "attn.q", nvfp4));
+  EXPECT_TRUE(wants({"a4:static", "a8:fp8"}, "attn.q", nvfp4));
+  EXPECT_TRUE(wants({"a8:fp8"}, "attn.q", fp8));
+  EXPECT_FALSE(wants({"a4:static"}, "attn.q", fp8));
+  EXPECT_FALSE(wants({"auto"}, "attn.q", nvfp4));
 }
 
 TEST(Policy, bad_specs_are_usage_errors) {

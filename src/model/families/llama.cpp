@@ -116,12 +116,18 @@ Result<std::shared_ptr<const Model>> LlamaModel::load(std::unique_ptr<Checkpoint
 
 // What the checkpoint itself has wrong with it. Comes before binding: a linear that lacks a scale
 // has no record, and "missing scale" says more than "missing weight". What is wrong with activation
-// scales alone is a warning where no policy uses them (cli.md section 4).
+// scales alone is a warning where no policy wants one that is not there (cli.md section 4).
 Status LlamaModel::check_checkpoint(ThreadPool& pool) {
   findings_ = checkpoint_->findings();
   for (Finding& finding : scan_scales(*checkpoint_, pool)) findings_.push_back(std::move(finding));
   for (const auto& [module, record] : checkpoint_->linears()) release_pages(record.scales);
-  SX_TRY(refuse_errors(findings_, policy_.uses_input_scales()));
+  const auto lacks_scale = [&](const auto& linear) {
+    const auto& [module, record] = linear;
+    const bool takes_one = record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kFp8Tensor;
+    return takes_one && !record.input_scale && policy_.wants_input_scale(module, record);
+  };
+  const auto& linears = checkpoint_->linears();
+  SX_TRY(refuse_errors(findings_, std::any_of(linears.begin(), linears.end(), lacks_scale)));
   for (Finding& finding : findings_)
     if (finding.severity == Severity::kError) finding.severity = Severity::kWarning;
   return {};

@@ -7,6 +7,7 @@
 #include "cli/model_path.h"
 #include "cli/table.h"
 #include "cli/warm_up.h"
+#include "doctor/diagnosis.h"
 #include "forge/compare.h"
 
 namespace sextant {
@@ -88,6 +89,17 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
   for (Allowance& allowance : dump_allowances()) allowed.push_back(std::move(allowance));
   SX_ASSIGN(auto checkpoint, Checkpoint::open(path, {.limits = {}, .allow = std::move(allowed)}));
   const auto pool = make_pool(context.common);
+  LoadedModel loaded;
+  loaded.root = checkpoint->root();
+  loaded.pool = pool;
+  ModelOptions& model = options.options.model;
+  if (!context.common.input_scales.empty() && model.policies.empty())
+    return fail_at(at_field("--input-scales"), Code::kUsage,
+                   "a dump says its policies, and --input-scales is for a4:warmup: ask for it with "
+                   "--policy f32 --policy a4:warmup");
+  SX_TRY(prepare_warm_up(context.common, *checkpoint, loaded, model));
+  model.distrusted_inputs =
+      diagnose(*checkpoint, {.quick = true, .progress = {}}, *pool).distrusted_inputs;
   SX_ASSIGN(const DumpReport report,
             compare_dump(std::move(checkpoint), options.dump, options.options, *pool));
   show_findings(report.findings);

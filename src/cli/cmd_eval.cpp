@@ -85,13 +85,18 @@ void print_result(const EvalResult& result, const EvalCommandOptions& options, d
        static_cast<double>(result.n_tokens) / seconds);
 }
 
-// The policies of the model are the reference's too, but for scales that were measured on it.
-CommonOptions of_reference(const CommonOptions& common) {
+// The policies of the model are the reference's too, but for a4:warmup, whose scales are measured
+// on the model.
+Result<CommonOptions> of_reference(const CommonOptions& common) {
   CommonOptions reference = common;
   if (!common.warmup && common.input_scales.empty()) return reference;
   reference.warmup = false;
   reference.input_scales.clear();
+  SX_ASSIGN(const Policy policy, parse_policy(common.policies));
   reference.policies.clear();
+  for (const PolicyRule& rule : std::span(policy.rules).subspan(1))
+    if (rule.act != Act::kA4Warmup) reference.policies.push_back(rule.spec);
+  say_note("the reference takes no warm-up scales: they are the model's");
   return reference;
 }
 
@@ -104,7 +109,8 @@ Result<int> run_eval(Context& context, const EvalCommandOptions& options) {
   SX_ASSIGN(const LoadedModel loaded, load_model(context.common, options.model));
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
-    SX_ASSIGN(reference, load_model(of_reference(context.common), options.against));
+    SX_ASSIGN(const CommonOptions common, of_reference(context.common));
+    SX_ASSIGN(reference, load_model(common, options.against));
   }
   SX_ASSIGN(const std::vector<int32_t> ids, read_scored_text(options.files, loaded));
   EvalOptions eval;

@@ -6,6 +6,7 @@
 #include "cli/compare_report.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
+#include "cli/warm_up.h"
 #include "forge/evaluate.h"
 
 namespace sextant {
@@ -13,11 +14,15 @@ namespace {
 
 constexpr int64_t kDefaultWindow = 512;
 
-// A side's policies: those of --policy, then its own, which win.
-CommonOptions common_of(const CommonOptions& common, const std::vector<std::string>& own) {
+// A side's policies: those of --policy, then its own, which win. Scales are for a side that takes
+// a4:warmup.
+Result<CommonOptions> common_of(const CommonOptions& common, const std::vector<std::string>& own) {
   CommonOptions out = common;
   out.policies.insert(out.policies.end(), own.begin(), own.end());
-  if (out.policies.empty()) out.policies = {"a16"};  // scales that are given are for the other side
+  SX_TRY(read_policy_files(out));
+  if (out.policies.empty()) out.policies = {"a16"};
+  SX_ASSIGN(const Policy policy, parse_policy(out.policies));
+  if (!takes_warmup(policy)) out.input_scales.clear();
   return out;
 }
 
@@ -51,8 +56,13 @@ Result<OpenedSide> open_side(const CommonOptions& common, const std::string& typ
 
 Result<int> run_compare_models(Context& context, const CompareModelsCommand& options) {
   SX_TRY(check_compare_models(options));
-  const CommonOptions common_a = common_of(context.common, options.policy_a);
-  const CommonOptions common_b = common_of(context.common, options.policy_b);
+  SX_ASSIGN(const CommonOptions common_a, common_of(context.common, options.policy_a));
+  SX_ASSIGN(const CommonOptions common_b, common_of(context.common, options.policy_b));
+  if (!context.common.input_scales.empty() && common_a.input_scales.empty() &&
+      common_b.input_scales.empty())
+    return fail_at(at_field("--input-scales"), Code::kUsage,
+                   "--input-scales is for a4:warmup, which neither side has: give it with "
+                   "--policy-a or --policy-b");
   CompareSubject subject;
   subject.a = options.a;
   subject.b = options.b.empty() ? options.a : options.b;

@@ -40,13 +40,17 @@ Result<ScaleMap> from_file(const std::filesystem::path& path, const Checkpoint& 
   return multipliers_of(scales);
 }
 
-// Measured before, on the same prompts as now.
+// Measured before, on the same ids, under the same policies, with the same kernels as now.
 std::optional<ScaleMap> kept_scales(const std::filesystem::path& path, const Checkpoint& checkpoint,
-                                    const std::string& hash, const CalibrationInput& input) {
+                                    const std::string& hash, const CalibrationInput& input,
+                                    const ModelOptions& options) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   const Result<InputScales> scales = read_input_scales(path);
-  if (!scales || scales->text.sha256 != input.text.sha256) return std::nullopt;
+  const Result<const Ops*> ops = select_ops(options.isa);
+  if (!scales || !ops || scales->text.sha256 != input.text.sha256 ||
+      scales->policies != options.policies || scales->isa != (*ops)->name)
+    return std::nullopt;
   const Result<ScaleMap> multipliers = from_file(path, checkpoint, hash);
   if (!multipliers) return std::nullopt;
   say_note(fmt::format("activation scales that were measured before: {}", path.string()));
@@ -110,6 +114,11 @@ void add_warmup_options(Command command, CommonOptions& common, bool whole_model
                  "measure them on built-in prompts first (without a policy: a4:warmup)");
 }
 
+bool takes_warmup(const Policy& policy) {
+  return std::any_of(policy.rules.begin(), policy.rules.end(),
+                     [](const PolicyRule& rule) { return rule.act == Act::kA4Warmup; });
+}
+
 std::string text_sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
 
 Result<CalibrationInput> builtin_input(const LoadedModel& loaded, int64_t window, int64_t most) {
@@ -122,7 +131,9 @@ Result<CalibrationInput> builtin_input(const LoadedModel& loaded, int64_t window
     SX_ASSIGN(std::vector<int32_t> ids, encode_message(*tokenizer, chat, std::string(prompt), {}));
     ids.resize(std::min(ids.size(), static_cast<size_t>(window)));
     input.sequences.push_back(std::move(ids));
-    all += fmt::format("{}\n", prompt);
+    // The ids, not the prompts: another chat template or tokenizer makes others.
+    for (const int32_t id : input.sequences.back()) all += fmt::format("{} ", id);
+    all += '\n';
   }
   input.text.source = "builtin";
   input.text.sha256 = text_sha256(all);
@@ -137,10 +148,7 @@ Status prepare_warm_up(const CommonOptions& common, const Checkpoint& checkpoint
                    "--warmup measures scales and --input-scales gives them: take one of the two");
   if (options.policies.empty()) options.policies = {"a4:warmup"};
   SX_ASSIGN(const Policy policy, parse_policy(options.policies));
-  const bool is_used =
-      std::any_of(policy.rules.begin(), policy.rules.end(),
-                  [](const PolicyRule& rule) { return rule.act == Act::kA4Warmup; });
-  if (!is_used) {
+  if (!takes_warmup(policy)) {
     say_note("no policy is a4:warmup, and so no measured activation scale is used");
     return {};
   }
@@ -156,7 +164,7 @@ Status prepare_warm_up(const CommonOptions& common, const Checkpoint& checkpoint
   std::replace(name.begin(), name.end(), ':', '-');
   const std::filesystem::path path =
       models_home().parent_path() / "warmup" / fmt::format("{}.json", name);
-  if (auto kept = kept_scales(path, checkpoint, hash, input)) {
+  if (auto kept = kept_scales(path, checkpoint, hash, input, options)) {
     options.warmup_scales = std::move(*kept);
     return {};
   }

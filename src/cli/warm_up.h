@@ -20,6 +20,8 @@ namespace sextant {
 // --input-scales, and --warmup where the command has the whole model in memory.
 void add_warmup_options(Command command, CommonOptions& common, bool whole_model);
 
+bool takes_warmup(const Policy& policy);  // some rule is a4:warmup
+
 // What is fed, and where it is from.
 struct CalibrationInput {
   std::vector<std::vector<int32_t>> sequences;

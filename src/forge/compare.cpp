@@ -108,7 +108,7 @@ class DumpComparison {
     for (int64_t s = 0; s < ids_.rows; ++s) SX_TRY(run_sequence(s, runner));
     finish(report);
     SX_ASSIGN(const std::vector<std::string> left,
-              compare_linears(dump_, model_, pool_, report.rows));
+              compare_linears(dump_, model_, pool_, report.rows, report.skipped));
     report.unknown.insert(report.unknown.end(), left.begin(), left.end());
     return {};
   }

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "forge/tensor_comparison.h"
 #include "model/weights.h"
+#include "quant/bf16.h"
 #include "quant/e2m1.h"
 #include "quant/e4m3.h"
 
@@ -62,6 +63,8 @@ class LinearComparison {
     k_ = linear_.packed.k;
     SX_ASSIGN(const TensorInfo* floats, dump_.floats(x->name, {rows_, k_}));
     x_ = matrix(*floats);
+    if (linear_.input.from_bf16)
+      for (float& value : x_) value = round_to_bf16(value);
     values_.resize(x_.size());
     multipliers_.assign(static_cast<size_t>(rows_), 1.0F);
     const InputQuantizer& quantizer = linear_.input;
@@ -186,19 +189,28 @@ bool is_of_linear(std::string_view tensor) {
 }
 
 Result<std::vector<std::string>> compare_linears(const Dump& dump, const Model& model,
-                                                 ThreadPool& pool, std::vector<DumpRow>& rows) {
+                                                 ThreadPool& pool, std::vector<DumpRow>& rows,
+                                                 std::vector<std::string>& skipped) {
   std::vector<std::string> unknown;
-  std::set<std::string_view> compared;
+  std::set<std::string, std::less<>> compared;
   for (const TensorInfo& info : dump.file().tensors()) {
     if (!info.name.starts_with("x.")) continue;
     const Linear* linear = model.linear(module_of(info.name));
     if (linear == nullptr) continue;
-    compared.insert(module_of(info.name));
+    compared.insert(info.name);
+    const size_t first_row = rows.size();
     SX_TRY(LinearComparison(dump, model, *linear, pool).run(rows));
+    for (size_t i = first_row; i < rows.size(); ++i) compared.insert(rows[i].tensor);
   }
-  for (const TensorInfo& info : dump.file().tensors())
-    if (is_of_linear(info.name) && !compared.contains(module_of(info.name)))
+  for (const TensorInfo& info : dump.file().tensors()) {
+    if (!is_of_linear(info.name) || compared.contains(info.name)) continue;
+    if (model.linear(module_of(info.name)) == nullptr || info.name.starts_with("x."))
       unknown.push_back(info.name);
+    else
+      skipped.push_back(info.name +
+                        ": needs x. of the same module, its partner (codes or scales), "
+                        "and a linear with such inputs under this policy");
+  }
   return unknown;
 }
 

@@ -22,9 +22,10 @@ bool is_of_linear(std::string_view tensor);
 //   codes.MODULE   U8 [rows, k/2], low nibble first, or F8_E4M3 [rows, k]: equal, or one code apart
 //                  on at most 0.2 % of the elements
 //   y.MODULE       F32 [rows, n] without bias: within its bound, for the dump's codes and scales
-// A row of the report each. Tensors without x, or of modules that the model does not have, come
-// back by name.
+// A row of the report each. Tensors of modules that the model does not have come back by name; what
+// cannot be compared under this policy is added to skipped.
 Result<std::vector<std::string>> compare_linears(const Dump& dump, const Model& model,
-                                                 ThreadPool& pool, std::vector<DumpRow>& rows);
+                                                 ThreadPool& pool, std::vector<DumpRow>& rows,
+                                                 std::vector<std::string>& skipped);
 
 }  // namespace sextant

@@ -78,7 +78,7 @@ TEST_P(Golden, chunks_and_threads_change_no_bit) {
   ThreadPool two(2);
   const auto ids = dump_ids(GetParam());
   for (const Ops* ops : available_ops())
-    for (const char* policy : {"f32", "a16"}) {
+    for (const char* policy : {"f32", "a16", "a4:token", "a8"}) {
       const auto model = load(GetParam(), policy, ops->name, two);
       ASSERT_NE(model, nullptr);
       const auto n = static_cast<int64_t>(ids[0].size());

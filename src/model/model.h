@@ -30,7 +30,8 @@ struct ModelOptions {
   std::string isa;                    // "" for the best
   std::vector<std::string> policies;  // --policy values, later rules win; empty: a16
   int64_t max_context = 0;            // 0: the config's
-  // Linears whose input scale has a finding against it, and which: policy auto takes a16 for them.
+  // Linears whose input scale has a finding against it, and which: policy auto does not
+  // use it.
   std::map<std::string, std::string, std::less<>> distrusted_inputs;
   // Multipliers of inputs by module, for policy a4:warmup; or who measures them, on the model as it
   // runs without them (a16, or what rules before say), before anybody else has it.

@@ -104,8 +104,7 @@ Status parse_option(std::string_view option, std::string_view spec, PolicyRule& 
               spec, option.empty() ? "an empty option" : option);
 }
 
-// [PATTERN=]ACT[,option...]: the first '=' that stands before the first ',' ends the pattern,
-// unless it lies within a [set].
+// [PATTERN=]ACT[,option...]: the last '=' that stands before the first ',' ends the pattern.
 Result<PolicyRule> parse_rule(const std::string& spec) {
   if (spec.size() > kMaxSpecBytes)
     return fail(Code::kUsage, "a policy of {} bytes; at most {} are taken", spec.size(),
@@ -123,7 +122,13 @@ Result<PolicyRule> parse_rule(const std::string& spec) {
   }
   const std::vector<std::string_view> parts = split(rest, ',');
   SX_TRY(parse_act(parts.front(), spec, rule));
-  for (size_t i = 1; i < parts.size(); ++i) SX_TRY(parse_option(parts[i], spec, rule));
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const auto key = [](std::string_view part) { return part.substr(0, part.find('=')); };
+    const auto same = [&](std::string_view part) { return key(part) == key(parts[i]); };
+    if (std::any_of(parts.begin() + 1, parts.begin() + static_cast<std::ptrdiff_t>(i), same))
+      return fail(Code::kUsage, "policy {}: {} is given twice", spec, key(parts[i]));
+    SX_TRY(parse_option(parts[i], spec, rule));
+  }
   return rule;
 }
 

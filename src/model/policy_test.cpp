@@ -201,7 +201,9 @@ TEST(Policy, bad_specs_are_usage_errors) {
                            "a8:int",
                            "a4:one,quantizer=D",
                            "a4:one,quantizer=T",
-                           "a8,quantizer=A"}) {
+                           "a8,quantizer=A",
+                           "a16,weights=bf16,weights=f32",
+                           "a4:one,quantizer=A,quantizer=A"}) {
     const auto policy = parse({spec});
     ASSERT_FALSE(policy.has_value()) << spec;
     EXPECT_EQ(policy.error().code, Code::kUsage) << spec;

@@ -68,7 +68,7 @@ std::vector<float> run_stages(const Model& model, const std::vector<int32_t>& id
 TEST(Stages, AreTheForwardPassBitForBit) {
   ThreadPool pool(2);
   for (const std::string& name : testing::model_directories())
-    for (const char* policy : {"a16", "f32"}) {
+    for (const char* policy : {"a16", "f32", "a4:token"}) {
       const auto whole = load(name, false, policy, pool);
       const auto parts = load(name, true, policy, pool);
       const std::vector<int32_t> ids = dump_ids(name)[0];

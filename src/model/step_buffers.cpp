@@ -103,4 +103,15 @@ void StepBuffers::begin(std::span<const StepSeq> seqs, const RopeFrequencies& ro
            max_logit_rows_);
 }
 
+Mat<float> StepBuffers::quantized(int64_t n_rows, int64_t k) const {
+  SX_CHECK(n_rows <= quantized_.rows && k <= quantized_.cols, "[{}, {}], room for [{}, {}]", n_rows,
+           k, quantized_.rows, quantized_.cols);
+  return {quantized_.data, n_rows, k};
+}
+
+std::span<float> StepBuffers::input_multipliers(int64_t n_rows) const {
+  SX_CHECK(n_rows <= quantized_.rows, "{} rows, room for {}", n_rows, quantized_.rows);
+  return {input_multipliers_, static_cast<size_t>(n_rows)};
+}
+
 }  // namespace sextant

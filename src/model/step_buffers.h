@@ -53,10 +53,8 @@ class StepBuffers {
   Mat<float> expert_y() const { return cut(expert_y_); }
 
   // The input of the linears that run now as codes times block scales, and each row's factor.
-  Mat<float> quantized(int64_t n_rows, int64_t k) const { return {quantized_.data, n_rows, k}; }
-  std::span<float> input_multipliers(int64_t n_rows) const {
-    return {input_multipliers_, static_cast<size_t>(n_rows)};
-  }
+  Mat<float> quantized(int64_t n_rows, int64_t k) const;
+  std::span<float> input_multipliers(int64_t n_rows) const;
 
   Mat<float> last() const { return last_.row_range(0, n_logit_rows_); }  // rows of the head
 

@@ -90,7 +90,7 @@ TEST(Step, allocates_nothing) {
                                 "modelopt-llama3-separate", "modelopt-llama-mixed",
                                 "fp8-block-llama", "qwen3-moe-mixed", "modelopt-qwen3-moe"})
     for (const Ops* ops : available_ops())
-      for (const char* policy : {"a16", "f32"}) {
+      for (const char* policy : {"a16", "f32", "a4:dynamic", "a4:token", "a8", "a8:fp8"}) {
         ThreadPool pool(2);
         ModelOptions options;
         options.isa = ops->name;

@@ -107,6 +107,10 @@ def test_warmup_measures_once_and_keeps_the_scales_under_the_models_hash(sextant
     second = sextant(*args)
     assert "measured before" in second.stderr and kept.read_bytes() == before
     assert second.stdout.splitlines()[:-1] == first.stdout.splitlines()[:-1]
+    # What was measured under other policies, or with other kernels, is not taken.
+    assert "measured on" in sextant(*args, "--policy", "f32", "--policy", "a4:warmup").stderr
+    assert "measured on" in sextant(*args).stderr and "measured on" in sextant(*args, "--isa", "ref").stderr
+    assert "measured on" in sextant(*args).stderr and kept.read_bytes() == before
 
     # The same as a file of calibrate on the same prompts; and not what a16 gives.
     file = tmp_path / "scales.json"
@@ -133,6 +137,13 @@ def test_warmup_scales_that_are_not_there_or_of_another_model(sextant, quantized
     assert "hash" in sextant.fails(3, "run", quantized, "Hi", "--input-scales", file)
     sextant.fails(3, "run", quantized, "Hi", "--input-scales", tmp_path / "nowhere")
     assert "take one" in sextant.fails(64, "run", quantized, "Hi", "--input-scales", file, "--warmup")
+    assert "neither side" in sextant.fails(64, "compare", quantized, quantized, "--input-scales", file, "--ids", ids)
+    dump = GOLDEN / "ct-llama3-nvfp4"
+    assert "a4:warmup" in sextant.fails(64, "compare", dump, "--dump", dump, "--input-scales", file)
+    policies = tmp_path / "policies"
+    policies.write_text("a4:token\n")
+    done = sextant("compare", quantized, "--policy-b", f"@{policies}", "--ids", ids)
+    assert done.returncode == 0 and "a4:token" in done.stdout, done.stderr
     assert "tokenizer" in sextant.fails(3, "run", GOLDEN / "modelopt-llama3-shared", "--ids", ids, "--warmup")
     # Scales that no policy takes are said to be unused.
     own = tmp_path / "own.json"

@@ -187,6 +187,11 @@ Result<int> run_calibrate(Context& context, const CalibrateCommandOptions& optio
   SX_ASSIGN(std::vector<Allowance> allowed, parse_allowances(common.allow));
   SX_ASSIGN(const auto checkpoint, open_checkpoint(options.model, std::move(allowed)));
   SX_TRY(check_output_file(common.output, *checkpoint));
+  std::error_code error;
+  for (const std::string& input : {options.text_file, options.ids_file})
+    if (!input.empty() && std::filesystem::equivalent(input, common.output, error))
+      return fail_at(at_file(input), Code::kUsage,
+                     "{} is what would be read: give the output another name", common.output);
   SX_ASSIGN(const LoadedModel loaded, load_model(common, options.model));
   SX_ASSIGN(CalibrationInput input, input_of(options, loaded));
   const int64_t start_us = now_us();
@@ -194,8 +199,7 @@ Result<int> run_calibrate(Context& context, const CalibrateCommandOptions& optio
   const double seconds = seconds_since(start_us);
   scales.version = SX_VERSION;
   scales.model = checkpoint->root().filename().string();
-  scales.policies = common.policies;
-  if (scales.policies.empty()) scales.policies = {"a16"};
+  scales.policies = loaded.policies;
   context.out.write(input_scales_text(scales));
   const bool has_file = !common.output.empty() && common.output != "-";
   if (has_file) SX_TRY(context.out.finish());  // before anything says that it is there

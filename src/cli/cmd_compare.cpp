@@ -93,11 +93,9 @@ Result<int> run_compare(Context& context, CompareOptions& options) {
   loaded.root = checkpoint->root();
   loaded.pool = pool;
   ModelOptions& model = options.options.model;
-  if (!context.common.input_scales.empty() && model.policies.empty())
-    return fail_at(at_field("--input-scales"), Code::kUsage,
-                   "a dump says its policies, and --input-scales is for a4:warmup: ask for it with "
-                   "--policy f32 --policy a4:warmup");
+  const bool own_policies = model.policies.empty();  // the dump's, which may say a4:warmup
   SX_TRY(prepare_warm_up(context.common, *checkpoint, loaded, model));
+  if (own_policies) model.policies.clear();
   model.distrusted_inputs =
       diagnose(*checkpoint, {.quick = true, .progress = {}}, *pool).distrusted_inputs;
   SX_ASSIGN(const DumpReport report,

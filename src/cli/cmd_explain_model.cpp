@@ -159,6 +159,7 @@ Result<int> explain_model(Context& context, const std::string& typed) {
     return fail_at(at_field("--policy"), Code::kUsage,
                    "policy {}: its pattern matches none of the model's {} linears",
                    plan->unmatched.front(), plan->linears.size());
+  SX_TRY(refuse_checkpoint(*checkpoint, checkpoint->findings(), plan->policy));
   return refuse_errors(plan->findings, false) ? 0 : exit_status(Code::kModel);
 }
 

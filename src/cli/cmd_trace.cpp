@@ -68,8 +68,7 @@ Result<int> run_trace(Context& context, const TraceCommandOptions& options) {
   SX_ASSIGN(const LoadedModel loaded, load_model(common, options.model));
   TraceSubject subject;
   subject.model = options.model;
-  subject.policies = common.policies;
-  if (subject.policies.empty()) subject.policies = {"a16"};
+  subject.policies = loaded.policies;
   subject.isa = loaded.model->ops().name;
   subject.tokenizer = loaded.tokenizer;
   subject.load_s = loaded.load_s;

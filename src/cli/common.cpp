@@ -93,6 +93,9 @@ Status read_policy_files(CommonOptions& common) {
       continue;
     }
     const std::string path = spec.substr(1);
+    if (path.empty())
+      return fail_at(at_field("--policy"), Code::kUsage,
+                     "--policy @: expected the name of a file behind @");
     SX_ASSIGN(const std::string text, read_text(path, kMaxBytes));
     const size_t before = policies.size();
     for (size_t begin = 0; begin < text.size();) {

@@ -178,6 +178,8 @@ Result<LoadedModel> load_model(const CommonOptions& common, const std::string& t
     SX_ASSIGN(loaded.tokenizer, Tokenizer::from_file(loaded.root));
   }
   SX_TRY(prepare_warm_up(common, *checkpoint, loaded, options));
+  loaded.policies = options.policies;
+  if (loaded.policies.empty()) loaded.policies = {"a16"};
   SX_ASSIGN(loaded.model, Model::load(std::move(checkpoint), options, *loaded.pool));
   SX_TRY(check_vocabulary(loaded, allowed));
   loaded.load_s = seconds_since(start_us);

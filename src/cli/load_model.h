@@ -29,6 +29,7 @@ struct LoadedModel {
   std::filesystem::path root;
   std::shared_ptr<ThreadPool> pool;
   std::shared_ptr<const Model> model;
+  std::vector<std::string> policies;  // that it runs under; {"a16"} where none was asked for
   std::shared_ptr<const Tokenizer> tokenizer;  // nullptr where the directory has none
   GenerationDefaults generation;
   double load_s = 0;

@@ -149,8 +149,10 @@ Status prepare_warm_up(const CommonOptions& common, const Checkpoint& checkpoint
   if (options.policies.empty()) options.policies = {"a4:warmup"};
   SX_ASSIGN(const Policy policy, parse_policy(options.policies));
   if (!takes_warmup(policy)) {
-    say_note("no policy is a4:warmup, and so no measured activation scale is used");
-    return {};
+    return fail_at(at_field(common.warmup ? "--warmup" : "--input-scales"), Code::kUsage,
+                   "no policy is a4:warmup, and so no measured activation scale would be used: add "
+                   "--policy a4:warmup, or leave {} away",
+                   common.warmup ? "--warmup" : "--input-scales");
   }
   SX_ASSIGN(const std::string hash, model_hash(checkpoint));
   if (!common.input_scales.empty()) {

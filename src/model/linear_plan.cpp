@@ -1,7 +1,9 @@
 // Implements linear_plan.h.
 #include "model/linear_plan.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/checked.h"
@@ -76,6 +78,17 @@ std::vector<PlannedLinear> plan_linears(std::span<const BoundLinear> linears,
   return plan;
 }
 
+Status refuse_checkpoint(const Checkpoint& checkpoint, std::span<const Finding> findings,
+                         const Policy& policy) {
+  const auto lacks_scale = [&](const auto& linear) {
+    const auto& [module, record] = linear;
+    const bool takes_one = record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kFp8Tensor;
+    return takes_one && !record.input_scale && policy.wants_input_scale(module, record);
+  };
+  const auto& linears = checkpoint.linears();
+  return refuse_errors(findings, std::any_of(linears.begin(), linears.end(), lacks_scale));
+}
+
 std::string act_text(const LinearPolicy& policy) {
   std::string text(act_name(policy.act));
   if (policy.act == Act::kA4Static && policy.headroom != 1.0F)
@@ -93,8 +106,12 @@ void add_unmet_policies(std::span<const PlannedLinear> linears, std::vector<Find
     int64_t n = 0;
   };
   std::map<std::pair<const PolicyRule*, Unmet>, Group> groups;
+  std::set<const PolicyRule*> followed;
   for (const PlannedLinear& linear : linears) {
-    if (linear.policy.unmet == Unmet::kNone) continue;
+    if (linear.policy.unmet == Unmet::kNone) {
+      followed.insert(linear.policy.rule);
+      continue;
+    }
     Group& group = groups[{linear.policy.rule, linear.policy.unmet}];
     if (group.n++ == 0) {
       group.first = &linear.bound;
@@ -107,7 +124,8 @@ void add_unmet_policies(std::span<const PlannedLinear> linears, std::vector<Find
     Finding f;
     f.id = "P13";
     f.slug = "policy-not-followed";
-    const bool expected = unmet == Unmet::kNotQuantized && !rule->has_pattern;
+    const bool expected =
+        unmet == Unmet::kNotQuantized && !rule->has_pattern && followed.contains(rule);
     f.severity = expected ? Severity::kNote : Severity::kWarning;
     f.message = fmt::format("policy {}: {} takes {} instead, since {}", rule->spec,
                             group.first->module, group.instead, unmet_text(unmet));

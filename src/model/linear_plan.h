@@ -28,8 +28,14 @@ std::vector<PlannedLinear> plan_linears(std::span<const BoundLinear> linears, co
 
 // P13 policy-not-followed, one finding a rule and reason: linears that take their inputs in another
 // form than the last rule that matches them wants. A warning where the checkpoint lacks something,
-// or where a pattern named the linear; a note where a rule for all met a linear of another kind.
+// where a pattern named the linear, or where no linear follows the rule; a note where a rule for
+// all met a linear of another kind.
 void add_unmet_policies(std::span<const PlannedLinear> linears, std::vector<Finding>& findings);
+
+// The errors among a checkpoint's findings that refuse it under this policy: those about activation
+// scales alone only where some linear wants one that is not there (cli.md section 4).
+Status refuse_checkpoint(const Checkpoint& checkpoint, std::span<const Finding> findings,
+                         const Policy& policy);
 
 // What binding finds in a checkpoint, with nothing packed and nothing large read. kUnsupported for
 // an architecture that no family here knows, kInput for a config that says too little.

@@ -39,6 +39,8 @@ def test_a_missing_input_scale_refuses_static_scales_before_the_first_token(sext
     assert all(name in text for name in names) and "C15" in text
     done = sextant("run", model, "--ids", ids, "--max-tokens", 1, "--policy", "a4:static", "--allow", "C15:*.input_scale")
     assert done.returncode == 0 and "P13 policy-not-followed" in done.stderr and "experts.2" in done.stderr and "takes a16" in done.stderr
+    done = sextant("explain", model, "--policy", "a4:static")
+    assert done.returncode == 2 and "C15" in done.stderr and "experts.*.up_proj" in done.stdout
     for form in ["a16", "a4:dynamic", "a4:one", "auto"]:
         assert sextant("run", model, "--ids", ids, "--max-tokens", 1, "--policy", form).returncode == 0
 
@@ -138,18 +140,26 @@ def test_warmup_scales_that_are_not_there_or_of_another_model(sextant, quantized
     sextant.fails(3, "run", quantized, "Hi", "--input-scales", tmp_path / "nowhere")
     assert "take one" in sextant.fails(64, "run", quantized, "Hi", "--input-scales", file, "--warmup")
     assert "neither side" in sextant.fails(64, "compare", quantized, quantized, "--input-scales", file, "--ids", ids)
-    dump = GOLDEN / "ct-llama3-nvfp4"
-    assert "a4:warmup" in sextant.fails(64, "compare", dump, "--dump", dump, "--input-scales", file)
+    # A dump of a run with scales is checked with the same scales.
+    own = tmp_path / "own.json"
+    assert sextant("calibrate", quantized, "--text", "builtin", "-o", own).returncode == 0
+    dump = tmp_path / "dump"
+    traced = sextant.json("trace", quantized, "--ids", ids, "--input-scales", own, "--write-dump", dump)
+    assert traced["policy"] == ["a4:warmup"]
+    assert sextant("compare", quantized, "--dump", dump, "--input-scales", own).returncode == 0
     policies = tmp_path / "policies"
     policies.write_text("a4:token\n")
     done = sextant("compare", quantized, "--policy-b", f"@{policies}", "--ids", ids)
     assert done.returncode == 0 and "a4:token" in done.stdout, done.stderr
     assert "tokenizer" in sextant.fails(3, "run", GOLDEN / "modelopt-llama3-shared", "--ids", ids, "--warmup")
-    # Scales that no policy takes are said to be unused.
-    own = tmp_path / "own.json"
-    assert sextant("calibrate", quantized, "--text", "builtin", "-o", own).returncode == 0
-    done = sextant("run", quantized, "Hi", "--max-tokens", 1, "--policy", "a16", "--input-scales", own)
-    assert done.returncode == 0 and "no policy is a4:warmup" in done.stderr
+    # Scales that no policy takes are no silent option, nor is a policy that nothing follows.
+    assert "no policy is a4:warmup" in sextant.fails(64, "run", quantized, "Hi", "--policy", "a16", "--input-scales", own)
+    assert "no policy is a4:warmup" in sextant.fails(64, "run", quantized, "Hi", "--policy", "a16", "--warmup")
+    done = sextant("run", talker, "Hi", "--max-tokens", 1, "--policy", "a4:token")
+    assert done.returncode == 0 and "P13 policy-not-followed" in done.stderr
+    text = tmp_path / "text.txt"
+    text.write_text("some words to calibrate on")
+    assert "another name" in sextant.fails(64, "calibrate", quantized, "--text", text, "-o", text) and text.read_text()
 
 
 def test_experts_never_reached_are_named_with_the_policy_used_for_them(sextant, tmp_path):

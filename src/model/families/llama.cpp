@@ -121,13 +121,7 @@ Status LlamaModel::check_checkpoint(ThreadPool& pool) {
   findings_ = checkpoint_->findings();
   for (Finding& finding : scan_scales(*checkpoint_, pool)) findings_.push_back(std::move(finding));
   for (const auto& [module, record] : checkpoint_->linears()) release_pages(record.scales);
-  const auto lacks_scale = [&](const auto& linear) {
-    const auto& [module, record] = linear;
-    const bool takes_one = record.scheme == Scheme::kNvfp4 || record.scheme == Scheme::kFp8Tensor;
-    return takes_one && !record.input_scale && policy_.wants_input_scale(module, record);
-  };
-  const auto& linears = checkpoint_->linears();
-  SX_TRY(refuse_errors(findings_, std::any_of(linears.begin(), linears.end(), lacks_scale)));
+  SX_TRY(refuse_checkpoint(*checkpoint_, findings_, policy_));
   for (Finding& finding : findings_)
     if (finding.severity == Severity::kError) finding.severity = Severity::kWarning;
   return {};

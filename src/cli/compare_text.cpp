@@ -151,9 +151,7 @@ std::string compare_text(const CompareSubject& subject, const CompareReport& rep
                   join(subject.policy_a, " "), one_line(subject.b), join(subject.policy_b, " "));
   out += all_taps ? taps_table(report) : stages_table(report);
   out += "\n";
-  if (!report.first_difference) {
-    out += "identical: every tap is equal, bit for bit\n";
-  } else if (const auto divergences = report.divergences(); !divergences.empty()) {
+  if (const auto divergences = report.divergences(); !divergences.empty()) {
     const size_t n_shown = all_taps ? divergences.size() : std::min(divergences.size(), kShown);
     for (size_t i = 0; i < n_shown; ++i)
       out += fmt::format("{}{}\n  because: {}\n",
@@ -161,6 +159,8 @@ std::string compare_text(const CompareSubject& subject, const CompareReport& rep
                          one_line(divergences[i]->cause.message));
     if (n_shown < divergences.size())
       out += fmt::format("and {} more layers like these (-v)\n", divergences.size() - n_shown);
+  } else if (!report.first_difference) {
+    out += "identical: every tap is equal, bit for bit\n";
   } else {
     out +=
         fmt::format("every tap is within what formats and policies explain\nfirst difference: {}\n",

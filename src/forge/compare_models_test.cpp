@@ -58,6 +58,14 @@ TEST(DifferenceOfRows, WhatIsNotFiniteIsCountedAndLeftOut) {
   EXPECT_EQ(d.sums.relative_l2(), 0);
 }
 
+TEST(DifferenceOfRows, NothingFiniteIsNoAgreement) {
+  const RowDifference d =
+      compare_row(std::vector<float>{kNaN, kInf}, std::vector<float>{kNaN, kInf});
+  EXPECT_TRUE(std::isnan(d.sums.cosine()));
+  EXPECT_TRUE(std::isnan(d.sums.rms_ratio()));
+  EXPECT_TRUE(std::isnan(d.sums.relative_l2()));
+}
+
 // Expert 4 of A ran for rows 0, 2 and 5, of B for rows 2, 3 and 5: two are in both.
 TEST(StageComparison, RowsThatOnlyOneOfThemHasAreLeftOut) {
   ThreadPool pool(1);
@@ -353,6 +361,12 @@ TEST_F(CompareModelsTest, OneElementIsNamed) {
   EXPECT_THAT(first_of(nan)->cause.message, HasSubstr("byte"));
   EXPECT_TRUE(std::isnan(nan.scores.against->mean_kl));
   EXPECT_FALSE(check_eval_gates(nan.scores, std::nullopt, 1e9).has_value());
+  // Against itself it is not identical: what is not finite stands out on both sides alike.
+  const Side bad = load(with("\xC0\x7F"));
+  const CompareReport both = compare(bad, bad, ids_of("llama2"));
+  EXPECT_TRUE(both.is_bad);
+  ASSERT_FALSE(both.divergences().empty());
+  EXPECT_THAT(both.divergences().front()->cause.tensors, ElementsAre(tensor));
   // The other way round it is A's.
   const CompareReport of_a = compare(load(with("\xC0\x7F")), a, ids_of("llama2"));
   EXPECT_TRUE(of_a.is_bad);

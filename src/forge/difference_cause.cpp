@@ -101,9 +101,9 @@ std::optional<ElementDifference> compare_elements(const Elements& a, const Eleme
       out.value_b = value_b;
       least = most = ratio;
     }
-    // A NaN ends it: no ratio is named.
-    if (!(ratio >= least)) least = ratio;
-    if (!(ratio <= most)) most = ratio;
+    // A NaN stays: no ratio is named.
+    if (!(ratio >= least) && !std::isnan(least)) least = ratio;
+    if (!(ratio <= most) && !std::isnan(most)) most = ratio;
   }
   if (out.n_different == 0) return std::nullopt;
   const std::string name = ratio_name(least, {});

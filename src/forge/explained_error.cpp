@@ -91,8 +91,10 @@ class StageJudge {
     const double ratio = tap.difference.rms_ratio();
     const bool is_within = relative <= tap.limit && std::abs(ratio - 1) <= kRatio + limit / 2 &&
                            tap.difference.n_bad_a == tap.difference.n_bad_b;
-    // The sums of a tap without a limit may be equal where one element is not.
-    tap.stands_out = !is_within || (limit == 0 && tap.difference.n_different > 0);
+    // The sums of a tap without a limit may be equal where one element is not; what is not finite
+    // is never explained, the same on both sides or not.
+    const bool is_bad = tap.difference.n_bad_a + tap.difference.n_bad_b > 0;
+    tap.stands_out = !is_within || is_bad || (limit == 0 && tap.difference.n_different > 0);
     measure_weights(tap);
     if (tap.weight_ratio && !(std::abs(*tap.weight_ratio - 1) <= kRatio)) tap.stands_out = true;
   }

@@ -46,14 +46,20 @@ void DifferenceOfRows::add(const DifferenceOfRows& later) {
   n_different += later.n_different;
 }
 
+bool DifferenceOfRows::is_empty() const { return a2 == 0 && b2 == 0 && n_bad_a + n_bad_b > 0; }
+
 double DifferenceOfRows::cosine() const {
+  if (is_empty()) return NAN;
   if (a2 == 0 || b2 == 0) return a2 == b2 ? 1 : 0;
   return n_different == 0 ? 1 : ab / std::sqrt(a2 * b2);
 }
 
-double DifferenceOfRows::rms_ratio() const { return a2 == 0 && b2 == 0 ? 1 : root_of(b2, a2); }
+double DifferenceOfRows::rms_ratio() const {
+  if (is_empty()) return NAN;
+  return a2 == 0 && b2 == 0 ? 1 : root_of(b2, a2);
+}
 
-double DifferenceOfRows::relative_l2() const { return root_of(d2, a2); }
+double DifferenceOfRows::relative_l2() const { return is_empty() ? NAN : root_of(d2, a2); }
 
 RowDifference compare_row(std::span<const float> a, std::span<const float> b) {
   RowDifference out;

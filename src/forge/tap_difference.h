@@ -42,6 +42,7 @@ struct DifferenceOfRows {
   int64_t n_different = 0;  // not the same number; two that are NaN are the same
 
   void add(const DifferenceOfRows& later);
+  bool is_empty() const;       // something came by, but nothing finite: what follows is NaN
   double cosine() const;       // 1 for two zero tensors, 0 where one is
   double rms_ratio() const;    // rms(b) / rms(a); infinite where only a is zero
   double relative_l2() const;  // |b - a| / |a|; likewise

@@ -202,7 +202,9 @@ LinearRow find_linear_row(const Checkpoint& checkpoint, const ModelConfig& confi
   if (part == "k_proj") take(parent + "qkv_proj", q);
   if (part == "v_proj") take(parent + "qkv_proj", q + kv);
   if (part == "gate_proj") take(parent + "gate_up_proj", 0);
-  if (part == "up_proj") take(parent + "gate_up_proj", config.d_ff);
+  const bool of_expert = name_position(module).expert.has_value();
+  if (part == "up_proj")
+    take(parent + "gate_up_proj", of_expert ? config.d_ff_expert : config.d_ff);
   return at;
 }
 

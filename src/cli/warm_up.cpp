@@ -29,9 +29,9 @@ ScaleMap multipliers_of(const InputScales& scales) {
   return multipliers;
 }
 
-Result<ScaleMap> from_file(const std::filesystem::path& path, const Checkpoint& checkpoint,
-                           const std::string& hash) {
-  SX_ASSIGN(const InputScales scales, read_input_scales(path));
+// Of scales that are of this checkpoint and lack none of its 4-bit linears.
+Result<ScaleMap> checked_multipliers(const InputScales& scales, const std::filesystem::path& path,
+                                     const Checkpoint& checkpoint, const std::string& hash) {
   SX_ASSIGN(const BoundModel bound, bind_model(checkpoint));
   std::vector<std::string> modules;
   for (const BoundLinear& linear : bound.linears)
@@ -51,7 +51,7 @@ std::optional<ScaleMap> kept_scales(const std::filesystem::path& path, const Che
   if (!scales || !ops || scales->text.sha256 != input.text.sha256 ||
       scales->policies != options.policies || scales->isa != (*ops)->name)
     return std::nullopt;
-  const Result<ScaleMap> multipliers = from_file(path, checkpoint, hash);
+  const Result<ScaleMap> multipliers = checked_multipliers(*scales, path, checkpoint, hash);
   if (!multipliers) return std::nullopt;
   say_note(fmt::format("activation scales that were measured before: {}", path.string()));
   return *multipliers;
@@ -156,7 +156,9 @@ Status prepare_warm_up(const CommonOptions& common, const Checkpoint& checkpoint
   }
   SX_ASSIGN(const std::string hash, model_hash(checkpoint));
   if (!common.input_scales.empty()) {
-    SX_ASSIGN(options.warmup_scales, from_file(common.input_scales, checkpoint, hash));
+    SX_ASSIGN(const InputScales scales, read_input_scales(common.input_scales));
+    SX_ASSIGN(options.warmup_scales,
+              checked_multipliers(scales, common.input_scales, checkpoint, hash));
     return {};
   }
   SX_ASSIGN(const BoundModel bound, bind_model(checkpoint));

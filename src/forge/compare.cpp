@@ -77,10 +77,9 @@ class LayerProbe : public Probe {
 
 // How many ids each step gets.
 std::vector<int64_t> feed_plan(int64_t n, const DumpOptions& options) {
-  std::vector<int64_t> steps;
   const int64_t prefill = options.decode_from < 0 ? n : std::min(options.decode_from, n);
   const int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : std::max<int64_t>(n, 1);
-  for (int64_t at = 0; at < prefill; at += chunk) steps.push_back(std::min(chunk, prefill - at));
+  std::vector<int64_t> steps = even_steps(prefill, chunk);
   for (int64_t at = prefill; at < n; ++at) steps.push_back(1);
   return steps;
 }

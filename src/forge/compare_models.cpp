@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "forge/evaluate.h"
+#include "forge/run_sequence.h"
 #include "model/first_bad_tap.h"
 #include "model/kv_cache.h"
 #include "model/step_buffers.h"
@@ -62,8 +63,6 @@ std::vector<Window> windows_of(int64_t n_ids, const CompareModelsOptions& option
   return windows;
 }
 
-bool is_dynamic(const Model& model) { return model.config().rope.kind == RopeKind::kDynamic; }
-
 // One stage of one model, with keys and values of that layer for two streams: A's and its own.
 class LoadedStage {
  public:
@@ -109,7 +108,8 @@ class ModelsComparison {
         n_stages_(a.model.n_stages()),
         chunk_(std::min(options.window, n_tokens_)),
         sums_(options.window, true, options.n_worst) {
-    if (!is_dynamic(a.model) && !is_dynamic(b.model)) chunk_ = std::min(chunk_, kStepRows);
+    if (!is_one_step(a.model.config()) && !is_one_step(b.model.config()))
+      chunk_ = std::min(chunk_, kStepRows);
     const int64_t d_model = a.model.config().d_model;
     stream_a_.resize(static_cast<size_t>(n_tokens_ * d_model));
     stream_b_.resize(stream_a_.size());

@@ -206,10 +206,10 @@ void note_values(const Checkpoint& checkpoint_b, const LinearRow& a, const Linea
 // quantized by is what trace measures.
 void note_input_scale(const ComparedModel& a, const ComparedModel& b, const ComparedTap& tap,
                       const LinearRow& at, DifferenceCause& cause) {
-  const LinearPolicy policy = policy_of(b.model, tap);
+  const LinearPolicy policy = b.model.linear_policy(tap.module);
   const TensorRef scale = input_scale_of(b.checkpoint, at.stored_module);
   if (policy.act != Act::kA4Static || !scale || !at.record->input_scale ||
-      is_same_arithmetic(policy_of(a.model, tap), policy))
+      is_same_arithmetic(a.model.linear_policy(tap.module), policy))
     return;
   cause.tensors.push_back(scale.info->name);
   cause.message +=
@@ -223,7 +223,7 @@ DifferenceCause other_cause(const ComparedModel& a, const ComparedModel& b,
                             const ComparedTap& tap) {
   DifferenceCause cause;
   if (!tap.module.empty() &&
-      !is_same_arithmetic(policy_of(a.model, tap), policy_of(b.model, tap))) {
+      !is_same_arithmetic(a.model.linear_policy(tap.module), b.model.linear_policy(tap.module))) {
     cause.kind = "policy";
     cause.message = fmt::format("the tensors of {} are the same, its policies are not", tap.module);
     return cause;
@@ -277,8 +277,9 @@ DifferenceCause find_difference_cause(const ComparedModel& a, const ComparedMode
                   is_a ? 'a' : 'b');
   }
   if (!tap.module.empty() && tap.difference.b2 == 0 && tap.difference.a2 > 0)
-    return of_bad(
-        find_dead_cause(b.checkpoint, b.model.config(), tap.module, policy_of(b.model, tap)), 'b');
+    return of_bad(find_dead_cause(b.checkpoint, b.model.config(), tap.module,
+                                  b.model.linear_policy(tap.module)),
+                  'b');
 
   DifferenceCause cause;
   const bool is_table = tap.name == "embed";

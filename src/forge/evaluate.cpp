@@ -106,11 +106,7 @@ Status check_eval_ids(const ModelConfig& config, std::span<const int32_t> ids, i
   if (ids.size() < 2)
     return fail(Code::kInput, "{} token{} to evaluate; expected at least 2", ids.size(),
                 ids.size() == 1 ? "" : "s");
-  for (size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= config.n_vocab)
-      return fail(Code::kInput, "token {} of the ids is {}, but the model's go from 0 to {}", i,
-                  ids[i], config.n_vocab - 1);
-  return {};
+  return check_ids(config, ids, "the ids");
 }
 
 Result<EvalResult> evaluate(const Model& model, const Model* reference,

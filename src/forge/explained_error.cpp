@@ -130,8 +130,8 @@ class StageJudge {
   double own(const ComparedTap& tap, bool is_carried) const {
     if (tap.name == "embed") return of_linears("model.embed_tokens");
     if (!tap.module.empty()) {
-      const LinearPolicy policy_a = policy_of(a_.model, tap);
-      const LinearPolicy policy_b = policy_of(b_.model, tap);
+      const LinearPolicy policy_a = a_.model.linear_policy(tap.module);
+      const LinearPolicy policy_b = b_.model.linear_policy(tap.module);
       double own = of_linears(tap.module) + explained_by_policies(policy_a, policy_b);
       // Inputs that differ at all may be rounded, or quantized, the other way.
       if (is_carried) own += kSums + noise_of(policy_a.act);
@@ -174,10 +174,6 @@ double explained_by_policies(const LinearPolicy& a, const LinearPolicy& b) {
   LinearPolicy same_weights = b;
   same_weights.weights = a.weights;
   return of_weights + (is_same_arithmetic(a, same_weights) ? 0 : noise_of(a.act) + noise_of(b.act));
-}
-
-LinearPolicy policy_of(const Model& model, const ComparedTap& tap) {
-  return model.linear_policy(tap.module);
 }
 
 std::vector<DifferenceOfRows> compare_weights(const LinearRow& a, const LinearRow& b,

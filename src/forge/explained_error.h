@@ -38,7 +38,4 @@ std::vector<DifferenceOfRows> compare_weights(const LinearRow& a, const LinearRo
 double explained_by_formats(Scheme a, Scheme b);
 double explained_by_policies(const LinearPolicy& a, const LinearPolicy& b);
 
-// How a tap's linear takes its input in this model, router or not.
-LinearPolicy policy_of(const Model& model, const ComparedTap& tap);
-
 }  // namespace sextant

@@ -343,3 +343,18 @@ def plants_of(base, numbers):
             if plant is not None:
                 yield plant
                 break
+
+
+def tally(original, draws, columns):
+    """Plants once for every generator of random numbers in draws and asks what becomes of it: ({kind: a count for each column}, sentences
+    about what was missed)."""
+    kinds, wrong = {}, []
+    for draw in draws:
+        kind, tensor, offset, directory, text = original.planted(draw)
+        column = original.becomes(tensor, offset, directory)
+        row = kinds.setdefault(kind, [0] * len(columns))
+        row[0] += 1
+        row[columns.index(column.split(":")[0])] += 1
+        if column.startswith("missed"):
+            wrong.append(f"{kind}: {text}: {column}")
+    return kinds, wrong

@@ -11,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from . import arithmetic, fixture, models
+from . import arithmetic, fixture, models, plants
 from .conftest import ROOT
 from .test_trace_plants import Original, places
 
@@ -99,16 +99,9 @@ class Compared(Original):
 
 @pytest.mark.parametrize("base", BASES)
 def test_planted_faults_are_attributed(sextant, tmp_path, request, record_property, base):
-    original, kinds, wrong = Compared(sextant, tmp_path, base), {}, []
     total = request.config.getoption("--compare-plants") * BASES[base]
-    for number in range(-(-total // sum(BASES.values()))):
-        kind, tensor, offset, directory, text = original.planted(np.random.default_rng([list(BASES).index(base), number]))
-        column = original.becomes(tensor, offset, directory)
-        row = kinds.setdefault(kind, [0] * len(COLUMNS))
-        row[0] += 1
-        row[COLUMNS.index(column.split(":")[0])] += 1
-        if column.startswith("missed"):
-            wrong.append(f"{kind}: {text}: {column}")
+    draws = (np.random.default_rng([list(BASES).index(base), number]) for number in range(-(-total // sum(BASES.values()))))
+    kinds, wrong = plants.tally(Compared(sextant, tmp_path, base), draws, COLUMNS)
     record_property("compared plants", {"columns": COLUMNS, "kinds": kinds})
     assert not wrong, "\n" + "\n".join(wrong)
 

@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from . import fixture
+from . import fixture, plants
 from .conftest import ROOT
 from .test_healthy import GOLDEN
 
@@ -110,15 +110,8 @@ class Original:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_planted_faults_are_attributed(sextant, tmp_path, request, record_property, name):
-    original, kinds, wrong = Original(sextant, tmp_path, name), {}, []
     total = request.config.getoption("--trace-plants")
-    for number in range(-(-total // len(MODELS))):
-        kind, tensor, offset, directory, text = original.planted(np.random.default_rng([MODELS.index(name), number]))
-        column = original.becomes(tensor, offset, directory)
-        row = kinds.setdefault(kind, [0] * len(COLUMNS))
-        row[0] += 1
-        row[COLUMNS.index(column.split(":")[0])] += 1
-        if column.startswith("missed"):
-            wrong.append(f"{kind}: {text}: {column}")
+    draws = (np.random.default_rng([MODELS.index(name), number]) for number in range(-(-total // len(MODELS))))
+    kinds, wrong = plants.tally(Original(sextant, tmp_path, name), draws, COLUMNS)
     record_property("traced plants", {"columns": COLUMNS, "kinds": kinds})
     assert not wrong, "\n" + "\n".join(wrong)
